@@ -202,10 +202,10 @@ def on_columns(
 
 def found_in(case: judge.Examination, options: CheckOptions, *, excuses: bool = True) -> list[set[Instance]]:
     """What is found in each run; with ``excuses`` also which windows faults explain."""
-    windows: list[set[Instance]] = [set() for _ in case.known]
+    windows: list[set[Instance]] = [set() for _ in case.facts_by_run]
     for name, some in (("unavailable", case.pauses), ("starved", case.hungers)) if excuses else ():
         for window in some:
-            known = case.known[window.run].excuses(options)
+            known = case.facts_by_run[window.run].excuses(options)
             windows[window.run].add(explanation(name, window.index, window, known))
     return [
         windows[run]
@@ -213,9 +213,9 @@ def found_in(case: judge.Examination, options: CheckOptions, *, excuses: bool = 
             dataclasses.replace(one, run=0)
             for name, found in case.found.get(run, {}).items()
             for one in found.first
-            if name[0] != "~" and name not in undecidable(case.known[run])
+            if name[0] != "~" and name not in undecidable(case.facts_by_run[run])
         }
-        for run in range(len(case.known))
+        for run in range(len(case.facts_by_run))
     ]
 
 

@@ -351,7 +351,7 @@ def everything(
     case = judge.examine(bench)
     if case is None:
         return bench.unknown
-    undecided = case.known[0].undecided()
+    undecided = case.facts_by_run[0].undecided()
     wrong = [name for name in case.found.get(0, {}) if not name.startswith("~")]
     return wrong + bench.unknown + ([undecided] if undecided else [])
 

@@ -147,7 +147,7 @@ def judged(some: Values) -> tuple[float, int]:
         answer = part.answer(file, question, {}, {"fifo": part.GROUP_FAMILIES["fifo"]})
         took = time.process_time() - begun
         assert not answer.failed, answer.failed
-        found = answer.given["fifo"][0].get(0, {}).get(fifo.NAME)
+        found = answer.results["fifo"][0].get(0, {}).get(fifo.NAME)
         return took, 0 if found is None else found.count
 
 
@@ -186,7 +186,7 @@ def through_spark() -> None:
             begun = time.monotonic()
             answers = FileSource(spark, [file], SCHEMA.empty_table(), {0: 0}, file.rows).ask(work)
             took = time.monotonic() - begun
-            assert answers[0].given["fifo"][0][0][fifo.NAME].count == 1
+            assert answers[0].results["fifo"][0][0][fifo.NAME].count == 1
             if warm:
                 print(f"{queues:>5,} groups, {overlapping:>2} sends at a time: {took:.2f} s", flush=True)
     session.stop()

@@ -51,7 +51,7 @@ from bench.rule_hunt import Hunted, hunt
 from checkers import judge
 from checkers.decide import Decision, decide
 from checkers.excuses import Window
-from checkers.findings import told
+from checkers.findings import select_findings
 from checkers.part import GROUP_FAMILIES, ROW_FAMILIES
 from checkers.verdict import CheckOptions
 
@@ -247,17 +247,17 @@ class Columns:
         if case is None or check_run.unknown:
             raise RuntimeError(f"a rule failed: {check_run.unknown}")
         counts = {run: {name: one.count for name, one in some.items()} for run, some in case.found.items()}
-        return case.kept, case.overtakers, counts, found_in(case, options), [*decisions(case, options)]
+        return case.survivors, case.overtakers, counts, found_in(case, options), [*decisions(case, options)]
 
 
 def decisions(case: judge.Examination, options: CheckOptions) -> Iterator[Decision]:
     """The decision of each run."""
-    for run, known in case.known.items():
+    for run, known in case.facts_by_run.items():
         windows: dict[str, Sequence[Window]] = {
             "unavailable": [one for one in case.pauses if one.run == run],
             "starved": [one for one in case.hungers if one.run == run],
         }
-        yield decide(told(case.found.get(run, {}), options), known, options, windows=windows)
+        yield decide(select_findings(case.found.get(run, {}), options), known, options, windows=windows)
 
 
 class Reference:

@@ -41,52 +41,54 @@ class Operations:
     answer: Numbers
     failed: Flags
 
-    def some(self, which: Flags) -> Operations:
-        """Return the operations that ``which`` flags."""
-        return Operations(self.at[which], self.answer[which], self.failed[which])
+    def some(self, flags: Flags) -> Operations:
+        """Return the operations that ``flags`` flags."""
+        return Operations(self.at[flags], self.answer[flags], self.failed[flags])
 
-    def with_(self, others: Operations) -> Operations:
-        """Return these operations and ``others`` together."""
-        return joined([self, others])
-
-
-def acks(rows: Rows, of: Flags) -> Operations:
-    """Return the acknowledgements of the messages that ``of`` flags."""
-    return _operations(rows, of, _ACKS)
+    def with_(self, more: Operations) -> Operations:
+        """Return these operations and ``more`` together."""
+        return joined([self, more])
 
 
-def nacks(rows: Rows, of: Flags) -> Operations:
-    """Return the refusals of the messages that ``of`` flags."""
-    return _operations(rows, of, _NACKS)
+def acks(rows: Rows, flagged: Flags) -> Operations:
+    """Return the acknowledgements of the messages that ``flagged`` flags."""
+    return _operations(rows, flagged, _ACKS)
 
 
-def _operations(rows: Rows, of: Flags, kinds: tuple[int, int, int]) -> Operations:
+def nacks(rows: Rows, flagged: Flags) -> Operations:
+    """Return the refusals of the messages that ``flagged`` flags."""
+    return _operations(rows, flagged, _NACKS)
+
+
+def _operations(rows: Rows, flagged: Flags, kinds: tuple[int, int, int]) -> Operations:
     """Pair each invocation with its answer, the next row of that message by the same process.
 
     A process has one operation at a time. An ``ok`` without an invocation is an operation, too.
     """
     asking, ok, fail = kinds
     at = rows.of(*kinds)
-    at = at[of[rows.id[at]]]
+    at = at[flagged[rows.id[at]]]
     at = at[ordered(rows.id[at], rows.process[at], rows.index[at])]
     kind = rows.kind[at]
-    one = segments(rows.id[at], rows.process[at])
+    process_part = segments(rows.id[at], rows.process[at])
     follows = np.zeros(len(at), dtype=bool)
-    follows[1:] = (one[1:] == one[:-1]) & (kind[:-1] == asking)
+    follows[1:] = (process_part[1:] == process_part[:-1]) & (kind[:-1] == asking)
     answered = np.append(follows[1:], False)
     following = np.append(at[1:], -1)
-    here = np.flatnonzero((kind == asking) | ((kind == ok) & ~follows))
-    alone = kind[here] == ok
-    answer = np.where(alone, at[here], np.where(answered[here], following[here], -1))
-    told = np.where(answer >= 0, rows.kind[answer], 0)
-    return Operations(at[here], np.where(told == ok, answer, -1), told == fail)
+    operations = np.flatnonzero((kind == asking) | ((kind == ok) & ~follows))
+    has_no_invoke = kind[operations] == ok
+    answer = np.where(
+        has_no_invoke, at[operations], np.where(answered[operations], following[operations], -1)
+    )
+    answer_kind = np.where(answer >= 0, rows.kind[answer], 0)
+    return Operations(at[operations], np.where(answer_kind == ok, answer, -1), answer_kind == fail)
 
 
-def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numbers:
+def gone_before(rows: Rows, deaths: Deaths, at: Numbers, invoked: Numbers) -> Numbers:
     """Return the rows that show that acks and nacks cannot have taken effect.
 
     The result has the index of one row for each ack or nack, ``NONE`` where it may have taken
-    effect. Such a row saw the broker's process gone before ``asked``. That is when the ack was
+    effect. Such a row saw the broker's process gone before ``invoked``. That is when the ack was
     invoked; in a transaction, when the end of the transaction was invoked.
 
     The broker at the other end of the connection is the one that an answer names: the answer to
@@ -96,16 +98,16 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, asked: Numbers) -> Numb
     if not deaths.rows or not len(at):
         return np.full(len(at), NONE, dtype=np.int64)
     run, session, index = rows.run[at], rows.session[at], rows.index[at]
-    told = Answers.of(deaths.sessions, run, session, index)
-    told = told.with_(Answers.of(deaths.connections, run, rows.connection[at], index))
-    told = told.with_(Answers.of(deaths.transactions, run, rows.transaction[at], index))
-    given = given_before(rows, at)
-    known = (given >= 0) & (rows.broker.codes[given] >= 0)
+    answers = Answers.of(deaths.sessions, run, session, index)
+    answers = answers.with_(Answers.of(deaths.connections, run, rows.connection[at], index))
+    answers = answers.with_(Answers.of(deaths.transactions, run, rows.transaction[at], index))
+    delivered = given_before(rows, at)
+    is_named = (delivered >= 0) & (rows.broker.codes[delivered] >= 0)
     nothing = np.full(len(at), NONE, dtype=np.int64)
-    delivery = (rows.index[given], rows.time[given], deaths.numbered(rows.broker, given))
-    told = told.beside(Answers(*(np.where(known, some, nothing) for some in delivery)))
-    dead = deaths.gone_since(run, session, rows.connection[at], told)
-    return np.where(dead < asked, dead, NONE)
+    delivery = (rows.index[delivered], rows.time[delivered], deaths.numbered(rows.broker, delivered))
+    answers = answers.beside(Answers(*(np.where(is_named, values, nothing) for values in delivery)))
+    dead = deaths.gone_since(run, session, rows.connection[at], answers)
+    return np.where(dead < invoked, dead, NONE)
 
 
 def given_before(rows: Rows, at: Numbers) -> Numbers:
@@ -115,11 +117,11 @@ def given_before(rows: Rows, at: Numbers) -> Numbers:
     """
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(rows.id[at], rows.messages)[rows.id[delivers]]]
-    both = np.concatenate([delivers, at])
-    when = np.concatenate([rows.index[delivers], rows.index[at]])
-    order = ordered(rows.id[both], rows.session[both], when)
-    giving = np.where(order < len(delivers), both[order], NONE)
-    result = np.empty(len(both), dtype=np.int64)
-    result[order] = highest_before(segments(rows.id[both[order]], rows.session[both[order]]), giving)
+    all_rows = np.concatenate([delivers, at])
+    moments = np.concatenate([rows.index[delivers], rows.index[at]])
+    order = ordered(rows.id[all_rows], rows.session[all_rows], moments)
+    giving = np.where(order < len(delivers), all_rows[order], NONE)
+    result = np.empty(len(all_rows), dtype=np.int64)
+    result[order] = highest_before(segments(rows.id[all_rows[order]], rows.session[all_rows[order]]), giving)
     result = result[len(delivers) :]
     return np.where((result == NONE) | (rows.session[at] == NONE), -1, result)

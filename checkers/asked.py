@@ -43,14 +43,14 @@ ORDINARY: Final = 4
 
 def selector_of(value: str | None) -> Selector | None:
     """Return the selector that a ``subscribe`` asks for; None if it wants every message."""
-    told = (json_object(value) or {}).get("selector")
-    return told if isinstance(told, dict) and told else None
+    selector = (json_object(value) or {}).get("selector")
+    return selector if isinstance(selector, dict) and selector else None
 
 
 def properties_of(value: str | None) -> Mapping[str, Any]:
     """Return the properties that a send gives its message."""
-    told = (json_object(value) or {}).get("properties")
-    return told if isinstance(told, dict) else {}
+    properties = (json_object(value) or {}).get("properties")
+    return properties if isinstance(properties, dict) else {}
 
 
 def closes(value: str | None) -> bool:
@@ -69,8 +69,8 @@ def amount_of(value: str | None) -> tuple[str, int] | None:
     """
     if value is None or '"amount"' not in value:
         return None
-    told = json_object(value) or {}
-    amount, account = told.get("amount"), told.get("account")
+    options = json_object(value) or {}
+    amount, account = options.get("amount"), options.get("account")
     if not _is_number(amount) or abs(amount) > _AMOUNT_MAX:
         return None
     return (account if isinstance(account, str) else ""), amount
@@ -122,15 +122,15 @@ def asked_by(rows: Rows, attempts: Attempts | None) -> Asked:
     nothing = np.broadcast_to(np.int64(NONE), size)
     if not len(sends):
         return Asked(nothing, nothing, nothing, nothing, nothing, np.broadcast_to(np.False_, size))
-    codes, which = np.unique(rows.value.codes[sends], return_inverse=True)
+    codes, code_of = np.unique(rows.value.codes[sends], return_inverse=True)
     read = np.array([_times(rows.value.values[code]) for code in codes.tolist()], dtype=np.int64)
-    ids, told = rows.id[sends], read[which]
-    priority, expired, due = (highest(ids, told[:, at], size) for at in (0, 2, 4))
-    expires, early = (_lowest(ids, told[:, at], size) for at in (1, 3))
-    asked = Asked(priority, expires, expired, early, due, early != NONE)
+    ids, options = rows.id[sends], read[code_of]
+    priority, expired, due = (highest(ids, options[:, at], size) for at in (0, 2, 4))
+    expires, early = (_lowest(ids, options[:, at], size) for at in (1, 3))
+    result = Asked(priority, expires, expired, early, due, early != NONE)
     if attempts is not None:
-        _refine(asked, rows, attempts, codes, read)
-    return asked
+        _refine(result, rows, attempts, codes, read)
+    return result
 
 
 def _refine(
@@ -138,27 +138,32 @@ def _refine(
 ) -> None:
     """Set the options of messages that were sent more than once, from their possible attempts."""
     size = rows.messages
-    some = np.flatnonzero(attempts.possible)
-    ids = attempts.message[some]
+    possible_at = np.flatnonzero(attempts.possible)
+    ids = attempts.message[possible_at]
     nothing = np.full((1, read.shape[1]), NONE, dtype=np.int64)
     read = np.concatenate([read, nothing])
 
-    def told(at: Numbers, known: Flags) -> Numbers:
-        code = np.where(known, rows.value.codes[at], -1)
+    def options_at(at: Numbers, is_known: Flags) -> Numbers:
+        code = np.where(is_known, rows.value.codes[at], -1)
         place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
         return read[np.where(codes[place] == code, place, -1)]
 
-    answer = attempts.answer[some]
+    answer = attempts.answer[possible_at]
     ok = (answer >= 0) & (rows.kind[answer] == SEND_OK)
-    own, answered = told(attempts.row[some], np.ones(len(some), dtype=bool)), told(answer, ok)
-    high = np.maximum(own, answered)
-    low = np.where(own == NONE, answered, np.where(answered == NONE, own, np.minimum(own, answered)))
+    invoked, answered = (
+        options_at(attempts.row[possible_at], np.ones(len(possible_at), dtype=bool)),
+        options_at(answer, ok),
+    )
+    high = np.maximum(invoked, answered)
+    low = np.where(
+        invoked == NONE, answered, np.where(answered == NONE, invoked, np.minimum(invoked, answered))
+    )
     several = attempts.several
 
     def all_have(column: Numbers, among: Flags) -> Flags:
         return ~marked(ids[among & (column == NONE)], size)
 
-    every = np.ones(len(some), dtype=bool)
+    every = np.ones(len(possible_at), dtype=bool)
     delays = low[:, 3] != NONE
     for name, values in (
         ("priority", highest(ids, high[:, 0], size)),
@@ -172,19 +177,23 @@ def _refine(
 
 
 def _times(value: str | None) -> tuple[int, int, int, int, int]:
-    told = json_object(value) or {}
-    priority = told.get("priority", NONE)
-    return priority if _is_number(priority) else NONE, *_span(told.get("expires")), *_span(told.get("delay"))
+    options = json_object(value) or {}
+    priority = options.get("priority", NONE)
+    return (
+        priority if _is_number(priority) else NONE,
+        *_span(options.get("expires")),
+        *_span(options.get("delay")),
+    )
 
 
-def _span(told: Any) -> tuple[int, int]:
-    if not isinstance(told, list) or len(told) != 2 or not _is_number(told[0]):
+def _span(bounds: Any) -> tuple[int, int]:
+    if not isinstance(bounds, list) or len(bounds) != 2 or not _is_number(bounds[0]):
         return NONE, NONE
-    return told[0], told[1] if _is_number(told[1]) else NONE
+    return bounds[0], bounds[1] if _is_number(bounds[1]) else NONE
 
 
-def _is_number(told: Any) -> TypeGuard[int]:
-    return isinstance(told, int) and not isinstance(told, bool) and abs(told) < 2**62
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
 
 
 def _lowest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:

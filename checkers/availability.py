@@ -118,10 +118,10 @@ def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
     late = _refused_late(rows, ends, promises)
     if not len(late):
         return rows
-    asked = _questions_of(rows, late)
-    kept = np.ones(len(rows.index), dtype=bool)
-    kept[late] = kept[asked[asked >= 0]] = False
-    return rows.some(np.flatnonzero(kept))
+    invokes = _questions_of(rows, late)
+    is_judged = np.ones(len(rows.index), dtype=bool)
+    is_judged[late] = is_judged[invokes[invokes >= 0]] = False
+    return rows.some(np.flatnonzero(is_judged))
 
 
 def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
@@ -132,21 +132,21 @@ def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
     was asked for, as far as these moments are known.
     """
     refused = rows.of(ACK_FAIL, NACK_FAIL)
-    wait, told = waiting_ns(promises), rows.of(TIMEOUT)
-    if not len(refused) or (wait is None and not len(told)):
+    wait, timeouts = waiting_ns(promises), rows.of(TIMEOUT)
+    if not len(refused) or (wait is None and not len(timeouts)):
         return refused[:0]
     refused = refused[(rows.process[refused] >= 0) & (rows.session[refused] != NONE)]
     run, session, time = rows.run[refused], rows.session[refused], rows.time[refused]
-    pairs = np.concatenate([told, refused])
-    one = _numbered(rows.id[pairs], rows.session[pairs])
-    late = marked(one[: len(told)], len(pairs))[one[len(told) :]]
+    pairs = np.concatenate([timeouts, refused])
+    pair_number = _numbered(rows.id[pairs], rows.session[pairs])
+    late = marked(pair_number[: len(timeouts)], len(pairs))[pair_number[len(timeouts) :]]
     if wait is not None:
         sends = rows.of(SEND_INVOKE)
         sent = first(rows.id[sends], rows.time[sends], rows.messages)[rows.id[refused]]
         since = np.maximum(sent, ends.sessions.find("begun_ns", run, session))
         late |= (since != NONE) & (since + wait <= time)
-    found: Numbers = refused[late]
-    return found
+    result: Numbers = refused[late]
+    return result
 
 
 def _numbered(*keys: npt.NDArray[Any]) -> Numbers:
@@ -162,19 +162,19 @@ def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
 
     Questions and answers are positions of rows; -1: no row has the question.
     """
-    asked = np.flatnonzero((_operations(rows) >= 0) & rows.type.are("invoke"))
-    asked = asked[np.isin(rows.process[asked], rows.process[answers])]
-    at = np.sort(np.concatenate([asked, answers]))
+    invokes = np.flatnonzero((_operations(rows) >= 0) & rows.type.are("invoke"))
+    invokes = invokes[np.isin(rows.process[invokes], rows.process[answers])]
+    at = np.sort(np.concatenate([invokes, answers]))
     keys = rows.id[at], rows.process[at], rows.f.codes[at]
     order = ordered(*keys)
     at = at[order]
-    one = segments(*(key[order] for key in keys))
-    here = np.arange(len(at))
-    latest = np.maximum.accumulate(np.where(rows.type.are("invoke")[at], here, -1))
-    question = np.where((latest >= 0) & (one[latest] == one), at[latest], -1)
-    found = np.full(len(rows.index), -1, dtype=np.int64)
-    found[at] = question
-    return found[answers]
+    operation_number = segments(*(key[order] for key in keys))
+    order_places = np.arange(len(at))
+    latest = np.maximum.accumulate(np.where(rows.type.are("invoke")[at], order_places, -1))
+    question = np.where((latest >= 0) & (operation_number[latest] == operation_number), at[latest], -1)
+    question_of = np.full(len(rows.index), -1, dtype=np.int64)
+    question_of[at] = question
+    return question_of[answers]
 
 
 def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
@@ -182,10 +182,10 @@ def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
 
     A slot is as long as the bound: a pause that is longer begins in one slot and ends in another.
     """
-    found: dict[Key, Slots] = {}
+    result: dict[Key, Slots] = {}
     for family in _families(rows, places):
-        found |= _slots(rows, family, bound_ns)
-    return found
+        result |= _slots(rows, family, bound_ns)
+    return result
 
 
 class _Family(NamedTuple):
@@ -223,8 +223,8 @@ def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
         at: Numbers, code: Numbers, name: Callable[[int], str], *, of_broker: bool = False,
         of_client: bool = False,
     ) -> _Family:  # fmt: skip
-        known = code >= 0
-        at, code = at[known], code[known]
+        is_known = code >= 0
+        at, code = at[is_known], code[is_known]
         width = int(code.max(initial=0)) + 1
         key = rows.run[at] * width + code
         types = rows.type.codes[at]
@@ -262,9 +262,9 @@ def of_group(queue: str | None, group: str | None, operation: str) -> str:
 def _distinct(numbers: Numbers) -> list[int]:
     top = int(numbers.max(initial=0))
     if top < 1 << 20:
-        seen = np.zeros(top + 1, dtype=bool)
-        seen[numbers] = True
-        numbers = np.flatnonzero(seen)
+        is_used = np.zeros(top + 1, dtype=bool)
+        is_used[numbers] = True
+        numbers = np.flatnonzero(is_used)
     else:
         numbers = np.unique(numbers)
     return [int(number) for number in numbers]
@@ -282,46 +282,53 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
     every = np.ones(len(at), dtype=bool)
     firsts = [first(cell[where], at[where], len(used)) for where in (family.ok, family.asking)]
     lasts = [last(cell[where], at[where], len(used)) for where in (family.ok, every)]
-    there = np.flatnonzero(lasts[1] >= 0)
-    lows = np.column_stack([_of(column, p[there], FAR) for p in firsts for column in (rows.index, rows.time)])
-    highs = np.column_stack([_of(column, p[there], -1) for p in lasts for column in (rows.index, rows.time)])
-    key, number = used[there] // size, used[there] % size + low
-    found = {}
+    filled = np.flatnonzero(lasts[1] >= 0)
+    lows = np.column_stack(
+        [_values_at(column, p[filled], FAR) for p in firsts for column in (rows.index, rows.time)]
+    )
+    highs = np.column_stack(
+        [_values_at(column, p[filled], -1) for p in lasts for column in (rows.index, rows.time)]
+    )
+    key, number = used[filled] // size, used[filled] % size + low
+    result = {}
     for code, name in family.names.items():
-        mine = slice(*np.searchsorted(key, (code, code + 1)).tolist())
-        found[name] = Slots(number[mine], lows[mine], highs[mine])
-    return found
+        own_slots = slice(*np.searchsorted(key, (code, code + 1)).tolist())
+        result[name] = Slots(number[own_slots], lows[own_slots], highs[own_slots])
+    return result
 
 
-def _of(column: Numbers, positions: Numbers, missing: int) -> Numbers:
+def _values_at(column: Numbers, positions: Numbers, missing: int) -> Numbers:
     return np.where(positions >= 0, column[np.maximum(positions, 0)], missing)
 
 
 def merged(parts: Iterable[Mapping[Key, Slots]]) -> dict[Key, Slots]:
     """Return the slots of several parts as one."""
-    return {key: some[0] if len(some) == 1 else _merged(some) for key, some in gathered(parts).items()}
+    return {
+        key: same_key[0] if len(same_key) == 1 else _merged(same_key)
+        for key, same_key in gathered(parts).items()
+    }
 
 
-def _merged(some: Sequence[Slots]) -> Slots:
-    number, inverse = np.unique(np.concatenate([one.number for one in some]), return_inverse=True)
+def _merged(same_key: Sequence[Slots]) -> Slots:
+    number, inverse = np.unique(np.concatenate([slots.number for slots in same_key]), return_inverse=True)
     lows = np.full((len(number), 4), FAR, dtype=np.int64)
     highs = np.full((len(number), 4), -1, dtype=np.int64)
-    np.minimum.at(lows, inverse, np.concatenate([one.lows for one in some]))
-    np.maximum.at(highs, inverse, np.concatenate([one.highs for one in some]))
+    np.minimum.at(lows, inverse, np.concatenate([slots.lows for slots in same_key]))
+    np.maximum.at(highs, inverse, np.concatenate([slots.highs for slots in same_key]))
     return Slots(number, lows, highs)
 
 
-def gaps(whole: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
+def gaps(slots_by_key: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
     """Return the gaps of all keys: spans without an ``ok`` that are longer than the bound.
 
     ``questions`` then finds what was asked in them.
     """
-    return [gap for key, mine in whole.items() for gap in _gaps(key, mine, bound_ns)]
+    return [gap for key, slots in slots_by_key.items() for gap in _gaps(key, slots, bound_ns)]
 
 
-def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
-    ok_first, ok_begin, _, asked_at = mine.lows.T
-    ok_last, ok_end, last, end = mine.highs.T
+def _gaps(key: Key, slots: Slots, bound_ns: int) -> Iterator[Gap]:
+    ok_first, ok_begin, _, asked_at = slots.lows.T
+    ok_last, ok_end, last, end = slots.highs.T
     if asked_at.min() == FAR:
         return
     ok = np.flatnonzero(ok_last >= 0)
@@ -350,12 +357,12 @@ class GapRows:
     after: tuple[int, str] | None = None
 
 
-def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int, GapRows]:
+def questions(rows: Rows, places: PlaceTable, gaps: Sequence[Gap]) -> dict[int, GapRows]:
     """Return the rows of each gap that are among ``rows``, by the number of the gap."""
     by_key: dict[Key, list[int]] = defaultdict(list)
-    for number, gap in enumerate(wanted):
+    for number, gap in enumerate(gaps):
         by_key[gap.run, gap.key].append(number)
-    found = {}
+    result = {}
     for family in _families(rows, places):
         codes = [(code, key) for code, key in family.names.items() if key in by_key]
         if not codes:
@@ -367,20 +374,22 @@ def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int
             low, high = np.searchsorted(keys, (code, code + 1)).tolist()
             index = rows.index[at[low:high]]
             for number in by_key[key]:
-                gap = wanted[number]
+                gap = gaps[number]
                 first = low + int(np.searchsorted(index, gap.after, "right"))
                 last = low + int(np.searchsorted(index, gap.before, "left"))
-                some = at[first:last]
-                few = some[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
-                bad = some[np.flatnonzero(failed[first:last])[-1:]]
-                here = [(int(rows.index[n]), int(rows.time[n])) for n in (*few, *bad)]
-                asked = here[: len(few)], here[-1] if len(bad) else None
+                in_gap = at[first:last]
+                attempts = in_gap[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
+                bad = in_gap[np.flatnonzero(failed[first:last])[-1:]]
+                moments = [(int(rows.index[n]), int(rows.time[n])) for n in (*attempts, *bad)]
+                outcome = moments[: len(attempts)], moments[-1] if len(bad) else None
                 if not family.moves:
-                    found[number] = GapRows(*asked, _brokers(rows, at[low:high]))
+                    result[number] = GapRows(*outcome, _brokers(rows, at[low:high]))
                     continue
-                before, after = (_named(rows, which) for which in (at[low:first][::-1], at[last:high]))
-                found[number] = GapRows(*asked, _brokers(rows, some), before, after)
-    return found
+                before, after = (
+                    _named(rows, near_rows) for near_rows in (at[low:first][::-1], at[last:high])
+                )
+                result[number] = GapRows(*outcome, _brokers(rows, in_gap), before, after)
+    return result
 
 
 def _brokers(rows: Rows, at: Numbers) -> frozenset[str]:
@@ -391,32 +400,40 @@ def _brokers(rows: Rows, at: Numbers) -> frozenset[str]:
 
 def _named(rows: Rows, at: Numbers) -> tuple[int, str] | None:
     """Return the first of some rows that names a broker, and the broker."""
-    found = at[rows.broker.codes[at] >= 0][:1].tolist()
-    return (int(rows.index[found[0]]), rows.broker.values[rows.broker.codes[found[0]]]) if found else None
+    named = at[rows.broker.codes[at] >= 0][:1].tolist()
+    return (int(rows.index[named[0]]), rows.broker.values[rows.broker.codes[named[0]]]) if named else None
 
 
-def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_ns: int) -> list[Outage]:
+def begun(gaps: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_ns: int) -> list[Outage]:
     """Return the windows of unavailability that the gaps contain.
 
     Each lasts from the first question in all parts to the last failure. Gaps with too few
     questions, or that are too short, are left out.
     """
-    found = []
+    outages = []
     for number, some_parts in gathered(parts).items():
-        gap = wanted[number]
-        asked = sorted(question for one in some_parts for question in one.questions)[:ATTEMPTS]
-        failed = max((one.failed for one in some_parts if one.failed is not None), default=None)
-        if failed is None or len(asked) < ATTEMPTS or asked[-1][0] > failed[0]:
+        gap = gaps[number]
+        attempts_made = sorted(question for gap_rows in some_parts for question in gap_rows.questions)[
+            :ATTEMPTS
+        ]
+        failed = max(
+            (gap_rows.failed for gap_rows in some_parts if gap_rows.failed is not None), default=None
+        )
+        if failed is None or len(attempts_made) < ATTEMPTS or attempts_made[-1][0] > failed[0]:
             continue
-        (index, begin), (last, end) = asked[0], failed
+        (index, begin), (last, end) = attempts_made[0], failed
         if end - begin > bound_ns:
-            rows = dict.fromkeys([*(row for row, _ in asked), last])
-            before = max((one.before for one in some_parts if one.before is not None), default=None)
-            after = min((one.after for one in some_parts if one.after is not None), default=None)
+            rows = dict.fromkeys([*(row for row, _ in attempts_made), last])
+            before = max(
+                (gap_rows.before for gap_rows in some_parts if gap_rows.before is not None), default=None
+            )
+            after = min(
+                (gap_rows.after for gap_rows in some_parts if gap_rows.after is not None), default=None
+            )
             near = {broker for _, broker in filter(None, (before, after))}
-            brokers = near.union(*(one.brokers for one in some_parts))
-            found.append(Outage(gap.run, gap.key, index, begin, end, tuple(rows), frozenset(brokers)))
-    return sorted(found)
+            brokers = near.union(*(gap_rows.brokers for gap_rows in some_parts))
+            outages.append(Outage(gap.run, gap.key, index, begin, end, tuple(rows), frozenset(brokers)))
+    return sorted(outages)
 
 
 def troubled(rows: Rows, places: PlaceTable) -> frozenset[Place]:
@@ -445,15 +462,15 @@ class GroupOperations:
 
 
 def attempts(
-    rows: Rows, places: PlaceTable, of: Container[Place], brokers: dict[str, int]
+    rows: Rows, places: PlaceTable, groups: Container[Place], brokers: dict[str, int]
 ) -> GroupOperations:
-    """Return the rows of operations in the groups ``of``.
+    """Return the rows of operations in the groups ``groups``.
 
     ``brokers`` gets a number for each broker that the rows name.
     """
-    wanted = np.array([place in of for place in places.named], dtype=bool)
+    is_of_group = np.array([place in groups for place in places.named], dtype=bool)
     operation = _operations(rows)
-    at = np.flatnonzero((operation >= 0) & wanted[rows.place])
+    at = np.flatnonzero((operation >= 0) & is_of_group[rows.place])
     key = rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at]
     asking, ok = rows.type.are("invoke")[at], rows.type.are("ok")[at]
     numbers = np.array([brokers.setdefault(name, len(brokers)) for name in rows.broker.values] + [-1])
@@ -465,29 +482,31 @@ def in_groups(
     slices: Sequence[GroupOperations], places: PlaceTable, brokers: Sequence[str], bound_ns: int
 ) -> list[Outage]:
     """Return the windows of unavailability of groups that have all of their rows in ``slices``."""
-    whole = joined(slices)
-    order = np.lexsort((whole.index, whole.key))
-    key, index, time, asking, ok, broker = (getattr(whole, name)[order] for name in GroupOperations.__slots__)
+    operations = joined(slices)
+    order = np.lexsort((operations.index, operations.key))
+    key, index, time, asking, ok, broker = (
+        getattr(operations, name)[order] for name in GroupOperations.__slots__
+    )
     failed = ~asking & ~ok
     after = np.concatenate(([False], ok[:-1])) if len(ok) else ok
-    one = segments(key, np.cumsum(after))  # from after one ok to the next
+    pause_number = segments(key, np.cumsum(after))  # from after one ok to the next
     at = np.arange(len(key))
-    first = lowest(one[asking], at[asking], len(key))
-    last = highest(one[failed], at[failed], len(key))
-    asked = np.concatenate(([0], np.cumsum(asking)))
-    found = []
+    first = lowest(pause_number[asking], at[asking], len(key))
+    last = highest(pause_number[failed], at[failed], len(key))
+    asked_before = np.concatenate(([0], np.cumsum(asking)))
+    outages = []
     for n in np.flatnonzero((first != NONE) & (last != NONE) & (last > first)).tolist():
         low, high = int(first[n]), int(last[n])
-        if time[high] - time[low] > bound_ns and asked[high + 1] - asked[low] >= ATTEMPTS:
-            few = at[low:high][asking[low:high]][:ATTEMPTS]
+        if time[high] - time[low] > bound_ns and asked_before[high + 1] - asked_before[low] >= ATTEMPTS:
+            shown_rows = at[low:high][asking[low:high]][:ATTEMPTS]
             place, operation = divmod(int(key[low]), len(OPERATIONS))
             run, queue, group = places.named[place]
-            rows = (*index[few].tolist(), int(index[high]))
+            rows = (*index[shown_rows].tolist(), int(index[high]))
             name = of_group(queue, group, OPERATIONS[operation])
-            mine = broker[slice(*np.searchsorted(key, (key[low], key[low] + 1)).tolist())]
-            named = frozenset(brokers[number] for number in _distinct(mine[mine >= 0]))
-            found.append(Outage(run, name, int(index[low]), int(time[low]), int(time[high]), rows, named))
-    return sorted(found)
+            group_brokers = broker[slice(*np.searchsorted(key, (key[low], key[low] + 1)).tolist())]
+            named = frozenset(brokers[number] for number in _distinct(group_brokers[group_brokers >= 0]))
+            outages.append(Outage(run, name, int(index[low]), int(time[low]), int(time[high]), rows, named))
+    return sorted(outages)
 
 
 class Late(NamedTuple):
@@ -507,30 +526,32 @@ class Late(NamedTuple):
 
     def merged(self, other: Late) -> Late:
         """Return both as one: the later of their rows and times, ``ok`` if either is."""
-        asked, ended = max((self.asked, self.ended), (other.asked, other.ended))
+        last_question, ended = max((self.asked, self.ended), (other.asked, other.ended))
         ok_until, failed_ns = max(self.ok_until, other.ok_until), max(self.failed_ns, other.failed_ns)
-        return Late(self.ok or other.ok, ok_until, asked, ended, failed_ns)
+        return Late(self.ok or other.ok, ok_until, last_question, ended, failed_ns)
 
 
 def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
     """Return the late operations of each run that ``waiting`` names, by run."""
-    found = {}
+    result = {}
     operation = _operations(rows) >= 0
     for run, since in since_ns.items():
-        here = operation & (rows.run == run)
-        ok = np.flatnonzero(here & rows.type.are("ok"))
-        failed = np.flatnonzero(here & (rows.time > since) & rows.type.are("fail", "info"))
-        one = Late(bool(np.any(rows.time[ok] > since)))
+        in_run = operation & (rows.run == run)
+        ok = np.flatnonzero(in_run & rows.type.are("ok"))
+        failed = np.flatnonzero(in_run & (rows.time > since) & rows.type.are("fail", "info"))
+        run_late = Late(bool(np.any(rows.time[ok] > since)))
         if len(ok):
-            one = one._replace(ok_until=(int(rows.index[ok[-1]]), int(rows.time[ok[-1]])))
-        if len(failed) and not one.ok:
-            asked = _questions_of(rows, failed)
-            last = int(np.argmax(asked))
-            one = one._replace(failed_ns=int(rows.time[failed].max()))
-            if asked[last] >= 0:
-                one = one._replace(asked=int(rows.index[asked[last]]), ended=int(rows.index[failed[last]]))
-        found[run] = one
-    return found
+            run_late = run_late._replace(ok_until=(int(rows.index[ok[-1]]), int(rows.time[ok[-1]])))
+        if len(failed) and not run_late.ok:
+            question_rows = _questions_of(rows, failed)
+            last = int(np.argmax(question_rows))
+            run_late = run_late._replace(failed_ns=int(rows.time[failed].max()))
+            if question_rows[last] >= 0:
+                run_late = run_late._replace(
+                    asked=int(rows.index[question_rows[last]]), ended=int(rows.index[failed[last]])
+                )
+        result[run] = run_late
+    return result
 
 
 def waiting(
@@ -544,8 +565,8 @@ def waiting(
     result = {}
     for run, rows in phases.items():
         heal = [row["time"] for row in rows if row["value"] == "heal"]
-        said = any(row["value"] == "not-recovered" for row in rows)
-        if heal and not said and last_ns.get(run, 0) > heal[0] + bound_ns:
+        is_recorded = any(row["value"] == "not-recovered" for row in rows)
+        if heal and not is_recorded and last_ns.get(run, 0) > heal[0] + bound_ns:
             result[run] = heal[0] + bound_ns
     return result
 
@@ -559,18 +580,18 @@ def not_recovered(
     operations ended after heal and recovery bound, and none of them was ``ok``. Nor may anything
     have been ``ok`` since the last of them was asked, or within the bound before the last ended.
     """
-    found = {
+    instances = {
         Instance("not-recovered", None, None, None, row["index"], None, run): -1
         for run, rows in phases.items()
         for row in [next((row for row in rows if row["value"] == "not-recovered"), None)]
         if row is not None
     }
     for run, all_ in gathered(parts).items():
-        whole = Late()
-        for one in all_:
-            whole = whole.merged(one)
-        index, ok_ns = whole.ok_until
-        silent = index < 0 or whole.failed_ns > ok_ns + int(bound_s * 1e9)
-        if whole.asked > index and silent and not whole.ok:
-            found[Instance("not-recovered", None, None, None, whole.ended, None, run)] = whole.asked
-    return found
+        total = Late()
+        for part_late in all_:
+            total = total.merged(part_late)
+        index, ok_ns = total.ok_until
+        silent = index < 0 or total.failed_ns > ok_ns + int(bound_s * 1e9)
+        if total.asked > index and silent and not total.ok:
+            instances[Instance("not-recovered", None, None, None, total.ended, None, run)] = total.asked
+    return instances

@@ -81,7 +81,7 @@ Each has the column that distinguishes two operations of one process.
 _NONE: Final[frozenset[str]] = frozenset()
 
 _DELIVERED, _KEPT, _TAKEN_BACK = range(2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 4)
-"""The kinds of rows that have no invocation, as numbers (``_what``).
+"""The kinds of rows that have no invocation, as numbers (``_codes``).
 
 The other numbers: 2 n + 1 is an invocation of the n-th paired operation, and 2 n + 2 its
 completion. 0 is a row that does not belong into a part.
@@ -154,8 +154,8 @@ def of_part(
     not have. ``nameless`` is the breakage that ``of_consumers`` found.
     """
     broken = _first([*_of_messages(rows, places, lacking), nameless])
-    wanted = keys and (broken is None or broken.follows)
-    hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
+    is_hashed = keys and (broken is None or broken.follows)
+    hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if is_hashed else None
     return _look(rows.index, rows.time, step, broken, hashes)
 
 
@@ -187,56 +187,56 @@ def _look(
     )
 
 
-def _first(found: Iterable[Breakage | None]) -> Breakage | None:
+def _first(breakages: Iterable[Breakage | None]) -> Breakage | None:
     """Return the first breakage that follows from no other, else the first one."""
     follows = None
-    for one in found:
-        if one is not None and not one.follows:
-            return one
-        follows = follows or one
+    for breakage in breakages:
+        if breakage is not None and not breakage.follows:
+            return breakage
+        follows = follows or breakage
     return follows
 
 
 def _of_messages(rows: Rows, places: PlaceTable, lacking: frozenset[str]) -> Iterator[Breakage | None]:
     yield _of_order(rows.index, rows.time)
     yield from _of_words(rows.index, rows.f, rows.type)
-    what = _what(rows.f, rows.type)
-    nothing = what == 0
+    codes = _codes(rows.f, rows.type)
+    nothing = codes == 0
     yield _at(
         rows, nothing, lambda n: f"{_word(rows.f, n)} {_word(rows.type, n)} is no operation with a message"
     )
-    kept = what == _KEPT
-    strange = kept != (rows.process < 0)
-    strange |= kept & (rows.process != HARNESS)
+    is_browse = codes == _KEPT
+    strange = is_browse != (rows.process < 0)
+    strange |= is_browse & (rows.process != HARNESS)
     yield _at(
         rows,
         strange,
-        lambda n: f"{_word(rows.f, n)} is of process {_number(rows.process[n])}: {_whose(kept[n])}",
+        lambda n: f"{_word(rows.f, n)} is of process {_number(rows.process[n])}: {_whose(is_browse[n])}",
     )
     nowhere = np.array([queue is None for _, queue, _ in places.named], dtype=bool)
     if nowhere.any():  # the recorder never lays such rows here; others may
         for n in np.flatnonzero(nowhere[rows.place])[:1].tolist():
             yield _null(rows.index, rows.f, n, "queue")
     if "session" not in lacking and not rows.session.complete:
-        at = np.flatnonzero((what > 2) & (what != _KEPT))
+        at = np.flatnonzero((codes > 2) & (codes != _KEPT))
         missing = at[rows.session[at] == NONE]
         if len(missing):
             yield _null(rows.index, rows.f, int(missing[0]), "session")
-    for name, of in (("send", (what > 0) & (what <= 2)), ("timeout", what == _TAKEN_BACK)):
-        yield _at(rows, of & (rows.message == NONE), partial("message is null in a {0}".format, name))
+    for name, among in (("send", (codes > 0) & (codes <= 2)), ("timeout", codes == _TAKEN_BACK)):
+        yield _at(rows, among & (rows.message == NONE), partial("message is null in a {0}".format, name))
     if "producer" not in lacking and not rows.producer.complete:
-        at = np.flatnonzero((what > 0) & (what <= 2))
+        at = np.flatnonzero((codes > 0) & (codes <= 2))
         counted = at[(rows.producer[at] == NONE) & (rows.sequence[at] != NONE)]
         for n in counted[:1].tolist():
             yield Breakage(
                 int(rows.index[n]), "sequence counts the sends of a producer, and producer is null"
             )
     for n in range(len(_PAIRED)):
-        yield _pairs(rows, np.flatnonzero(what == 2 * n + 1), np.flatnonzero(what == 2 * n + 2))
+        yield _pairs(rows, np.flatnonzero(codes == 2 * n + 1), np.flatnonzero(codes == 2 * n + 2))
 
 
-def _whose(kept: bool) -> str:
-    return f"that is the harness' ({HARNESS})" if kept else "clients are 0 and above"
+def _whose(is_browse: bool) -> str:
+    return f"that is the harness' ({HARNESS})" if is_browse else "clients are 0 and above"
 
 
 def _of_order(index: Numbers, time: Numbers) -> Breakage | None:
@@ -280,7 +280,7 @@ def _of_words(index: Numbers, f: Texts, type_: Texts) -> Iterator[Breakage | Non
             )
 
 
-def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
+def _codes(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
     table = np.zeros((len(f.values) + 1, len(type_.values) + 1), dtype=np.int8)
     for i, operation in enumerate(f.values):
         for j, outcome in enumerate(type_.values):
@@ -288,8 +288,8 @@ def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
                 table[i, j] = 2 * _PAIRED.index(operation) + (1 if outcome == "invoke" else 2)
             else:
                 table[i, j] = _ALONE.get((operation, outcome), 0)
-    found: npt.NDArray[np.int8] = table.ravel().take(f.codes * np.int32(table.shape[1]) + type_.codes)
-    return found
+    numbers: npt.NDArray[np.int8] = table.ravel().take(f.codes * np.int32(table.shape[1]) + type_.codes)
+    return numbers
 
 
 def _at(rows: Rows, wrong: Flags, words: Callable[[int], str]) -> Breakage | None:
@@ -313,40 +313,42 @@ def _number(value: int) -> str:
     return "null" if value == NONE else str(value)
 
 
-def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
+def _pairs(rows: Rows, invokes: Numbers, done: Numbers) -> Breakage | None:
     """Check that each completion has one invocation of its own before it, by the same process.
 
-    ``asked`` and ``done`` are the positions of the invocations and of the completions.
+    ``invokes`` and ``done`` are the positions of the invocations and of the completions.
 
     Almost every message is sent and acknowledged once: then two tables by message are enough. Only
     the rows of other messages are sorted.
     """
-    if not len(asked) and not len(done):
+    if not len(invokes) and not len(done):
         return None
-    ids, answered = rows.id[asked], rows.id[done]
+    ids, answered = rows.id[invokes], rows.id[done]
     question, answer = np.full((2, rows.messages), -1, dtype=np.int32)
-    question[ids] = asked
+    question[ids] = invokes
     answer[answered] = done
-    of = question[answered]
-    wrong = (of < 0) | (of > done)
-    wrong |= rows.process[np.maximum(of, 0) if len(asked) else done] != rows.process[done]
-    twice = np.concatenate([ids[question[ids] != asked], answered[answer[answered] != done]])
-    found = []
+    invoke_of = question[answered]
+    wrong = (invoke_of < 0) | (invoke_of > done)
+    wrong |= rows.process[np.maximum(invoke_of, 0) if len(invokes) else done] != rows.process[done]
+    twice = np.concatenate([ids[question[ids] != invokes], answered[answer[answered] != done]])
+    wrong_rows = []
     if len(twice):
         many = np.zeros(rows.messages, dtype=bool)
         many[twice] = True
         wrong &= ~many[answered]
-        at = np.sort(np.concatenate([asked[many[ids]], done[many[answered]]]))
-        invoke = np.isin(at, asked)
-        found = at[_unpaired(rows.id[at], rows.process[at], invoke, once=rows.message[at] != NONE)].tolist()
-    found += done[wrong].tolist()
-    if not found:
+        at = np.sort(np.concatenate([invokes[many[ids]], done[many[answered]]]))
+        invoke = np.isin(at, invokes)
+        wrong_rows = at[
+            _unpaired(rows.id[at], rows.process[at], invoke, once=rows.message[at] != NONE)
+        ].tolist()
+    wrong_rows += done[wrong].tolist()
+    if not wrong_rows:
         return None
-    n = min(found)
-    what = f"{_word(rows.f, n)} of message {_number(rows.message[n])}"
+    n = min(wrong_rows)
+    words = f"{_word(rows.f, n)} of message {_number(rows.message[n])}"
     process = int(rows.process[n])
-    again = np.any((answered == rows.id[n]) & (rows.process[done] == process) & (done < n))
-    cause = _unpaired_words(what, _word(rows.type, n), process, bool(again))
+    is_repeated = np.any((answered == rows.id[n]) & (rows.process[done] == process) & (done < n))
+    cause = _unpaired_words(words, _word(rows.type, n), process, bool(is_repeated))
     return Breakage(int(rows.index[n]), cause, follows=True)
 
 
@@ -366,12 +368,15 @@ def _unpaired(key: npt.NDArray[Any], process: Numbers, invoke: Flags, *, once: F
     return np.sort(order[(open_ < 0) | ((open_ > 1) & once)])
 
 
-def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
+def _unpaired_words(operation: str, type_: str, process: int, is_repeated: bool) -> str:
     if type_ == "invoke":
-        return f"{what} is invoked by process {process}, which has asked for it before and has no answer yet"
-    if again:
-        return f"{type_} of {what} by process {process} is a second completion"
-    return f"{type_} of {what} by process {process} completes what that process has not invoked"
+        return (
+            f"{operation} is invoked by process {process}, "
+            "which has asked for it before and has no answer yet"
+        )
+    if is_repeated:
+        return f"{type_} of {operation} by process {process} is a second completion"
+    return f"{type_} of {operation} by process {process} completes what that process has not invoked"
 
 
 def of_key(rows: Rows, places: PlaceTable, key: int) -> tuple[int, str] | None:
@@ -395,18 +400,18 @@ def _keys(rows: Rows, places: PlaceTable) -> Iterator[int]:
     """
     # Every row belongs to a message, if only to the one that stands for all unreadable bodies.
     of_messages = rows.place[rows.first_row]
-    here, grouped = marked(of_messages, len(places.named)), places.grouped()
-    for place in np.flatnonzero(here & grouped).tolist():
+    is_used, grouped = marked(of_messages, len(places.named)), places.grouped()
+    for place in np.flatnonzero(is_used & grouped).tolist():
         _, queue, group = places.named[place]
         yield key_of(queue, group, None)
-    if np.any(here & ~grouped):
-        alone = np.flatnonzero(~grouped[rows.place])
-        producer = rows.producer[alone]
-        both = (rows.place[alone].astype(np.int64) << 32) + (
+    if np.any(is_used & ~grouped):
+        ungrouped = np.flatnonzero(~grouped[rows.place])
+        producer = rows.producer[ungrouped]
+        place_and_producer = (rows.place[ungrouped].astype(np.int64) << 32) + (
             np.where(producer == NONE, 0, producer) & 0xFFFFFFFF
         )
-        for one in pc.unique(pa.array(both)).to_pylist():
-            yield key_of(places.named[one >> 32][1], None, one & 0xFFFFFFFF)
+        for pair in pc.unique(pa.array(place_and_producer)).to_pylist():
+            yield key_of(places.named[pair >> 32][1], None, pair & 0xFFFFFFFF)
 
 
 def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
@@ -428,8 +433,8 @@ def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> t
         index = numbers_of(table, "index")
     time = numbers_of(table, "time")
     broken = _first(_of_control(table, index, time, lacking))
-    own = [] if broken is not None else list(_of_observers(table, lacking))
-    return _look(index, time, step, broken), own
+    confined = [] if broken is not None else list(_of_observers(table, lacking))
+    return _look(index, time, step, broken), confined
 
 
 def _of_control(
@@ -445,10 +450,10 @@ def _of_control(
             yield _null(index, f, n, "queue")
         else:
             yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
-    known = f.are(*_IN_CONTROL, "disconnect", "receive")
-    for n in np.flatnonzero((process >= 0) & ~known)[:1].tolist():
+    by_clients = f.are(*_IN_CONTROL, "disconnect", "receive")
+    for n in np.flatnonzero((process >= 0) & ~by_clients)[:1].tolist():
         yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
-    for n in np.flatnonzero((process < HARNESS) | (known & (process < 0)))[:1].tolist():
+    for n in np.flatnonzero((process < HARNESS) | (by_clients & (process < 0)))[:1].tolist():
         yield Breakage(int(index[n]), f"{_word(f, n)} of process {_number(process[n])}, which is no client")
     for name, words in (
         ("session", ("subscribe", "unsubscribe", "disconnect")),
@@ -458,8 +463,8 @@ def _of_control(
         for n in np.flatnonzero(null)[: name not in lacking].tolist():
             yield _null(index, f, n, name)
     subscription, topics = texts_of(table, "subscription").codes, of_topics(texts_of(table, "queue"))
-    lasting = f.are("drop") & ~topics & ~of_temporaries(texts_of(table, "queue"))
-    for n in np.flatnonzero(lasting)[:1].tolist():
+    durable = f.are("drop") & ~topics & ~of_temporaries(texts_of(table, "queue"))
+    for n in np.flatnonzero(durable)[:1].tolist():
         cause = f'a drop of what lasts: its queue begins neither with "{TOPIC}" nor with "{TEMPORARY}"'
         yield Breakage(int(index[n]), cause)
     null = f.are("drop", "subscribe", "unsubscribe") & topics & (subscription < 0)
@@ -467,8 +472,8 @@ def _of_control(
         yield _null(index, f, n, "subscription")
     for n in np.flatnonzero(f.are("receive") & (queue < 0))[:1].tolist():
         yield _null(index, f, n, "queue")
-    told = f.are("disconnect", "receive")
-    for n in np.flatnonzero(told & (type_.codes != type_.code("info")))[:1].tolist():
+    only_info = f.are("disconnect", "receive")
+    for n in np.flatnonzero(only_info & (type_.codes != type_.code("info")))[:1].tolist():
         yield Breakage(int(index[n]), f"{_word(f, n)} is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():
         at = np.flatnonzero(f.are(operation) & (process >= 0))
@@ -478,10 +483,12 @@ def _of_control(
         invoke = type_.codes[at] == type_.code("invoke")
         wrong = _unpaired(number, process[at], invoke, once=np.ones(len(at), dtype=bool))
         for n in wrong[:1].tolist():
-            again = (number == number[n]) & (process[at] == process[at[n]]) & ~invoke
-            of = f" of {column} {table[column][int(at[n])].as_py()}" if column else ""
-            what = f"{operation}{of}"
-            cause = _unpaired_words(what, _word(type_, at[n]), int(process[at[n]]), bool(np.any(again[:n])))
+            completions = (number == number[n]) & (process[at] == process[at[n]]) & ~invoke
+            about = f" of {column} {table[column][int(at[n])].as_py()}" if column else ""
+            completed = f"{operation}{about}"
+            cause = _unpaired_words(
+                completed, _word(type_, at[n]), int(process[at[n]]), bool(np.any(completions[:n]))
+            )
             yield Breakage(int(index[at[n]]), cause, follows=True)
 
 
@@ -517,23 +524,23 @@ def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage
     for row in rows:
         if row["process"] == NEMESIS:
             cause = "" if "value" in lacking else of_fault(row, faults)
-            of: Subject = "faults"
+            subject: Subject = "faults"
         else:
-            of, _ = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
+            subject, _ = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
             cause = of_observer(row, lacking)
         if cause:
-            yield Breakage(row["index"], cause, of)
+            yield Breakage(row["index"], cause, subject)
 
 
 def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
     """Return what is wrong with a row of the monitor or the harness; "" where nothing is."""
     f, type_ = row["f"], row["type"]
     _, needed = _OBSERVED.get((row["process"], f), ("", None))
-    who = "monitor" if row["process"] == MONITOR else "harness"
+    observer = "monitor" if row["process"] == MONITOR else "harness"
     if needed is None:
-        return f'f is "{f}": the {who} records nothing of that name'
+        return f'f is "{f}": the {observer} records nothing of that name'
     if type_ == "invoke" or (type_ != "info" and f not in ("browse", "view")):
-        return f"{f} of the {who} is {type_}: it has no invocation and must be info"
+        return f"{f} of the {observer} is {type_}: it has no invocation and must be info"
     if f == "view" and type_ == "ok":
         needed = (*needed, "value", "time_low", "time_high")
     if f == "browse" and type_ == "ok":
@@ -542,30 +549,30 @@ def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
     if null:
         return f"{null[0]} is null in a {f}"
     if f == "view" and type_ == "ok" and "value" not in lacking:
-        told = json_object(row["value"])
-        if told is None:
+        view = json_object(row["value"])
+        if view is None:
             return f"value is not a JSON object: {row['value']!r:.60}"
-        missing = [name for name in ("kind", "key") if not isinstance(told.get(name), str)]
+        missing = [name for name in ("kind", "key") if not isinstance(view.get(name), str)]
         if missing:
             return f'value has no text "{missing[0]}": {row["value"]!r:.60}'
-        if not isinstance(told.get("value"), str | None):
+        if not isinstance(view.get("value"), str | None):
             return f'"value" is neither a text nor null: {row["value"]!r:.60}'
     return ""
 
 
-def of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
+def of_fault(row: Mapping[str, Any], latest_types: dict[tuple[str, str], str]) -> str:
     """Return what is wrong with a row of a fault; "" where nothing is.
 
-    ``known`` has the latest type of each label and operation, and gets that of this row.
+    ``latest_types`` has the latest type of each label and operation, and gets that of this row.
     """
-    told = json_object(row["value"])
-    if told is None:
+    fault = json_object(row["value"])
+    if fault is None:
         return f"value is not a JSON object: {row['value']!r:.60}"
-    label, f, type_ = told.get("label"), row["f"], row["type"]
+    label, f, type_ = fault.get("label"), row["f"], row["type"]
     if not isinstance(label, str):
         return f'value has no text "label": {row["value"]!r:.60}'
-    before = known.get((label, f))
-    known[label, f] = type_
+    before = latest_types.get((label, f))
+    latest_types[label, f] = type_
     if type_ == "invoke":
         return "" if before is None else f"{f} of fault {label} is invoked again"
     if before is None:
@@ -640,9 +647,9 @@ def _hole(rows: int, ask: Spans) -> Breakage:
     """
     low, width = 0, max(1, -(-FOREVER // _SPANS))
     while True:
-        some = ask(low, width, _SPANS)
-        count = np.sum([span.count for span in some], axis=0)
-        total = np.sum([span.total for span in some], axis=0, dtype=np.uint64)
+        replies = ask(low, width, _SPANS)
+        count = np.sum([span.count for span in replies], axis=0)
+        total = np.sum([span.total for span in replies], axis=0, dtype=np.uint64)
         first = (low + np.arange(_SPANS, dtype=np.uint64) * np.uint64(width)).astype(np.uint64)
         # The indexes from 0 to ``rows`` - 1 are expected, so spans beyond these must be empty.
         size = np.clip(rows - first.astype(np.int64), 0, width)
@@ -663,7 +670,7 @@ def _hole(rows: int, ask: Spans) -> Breakage:
 
 def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
     """Return the first confined breakage of each subject."""
-    return list({one.of: one for one in reversed(list(confined))}.values())[::-1]
+    return list({breakage.of: breakage for breakage in reversed(list(confined))}.values())[::-1]
 
 
 def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:
@@ -676,10 +683,10 @@ def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, l
     carried = of_part(from_table(messages, places), places, step, keys=False)
     look, confined = of_control(control, step)
     index = np.sort(
-        np.concatenate([numbers_of(some.combine_chunks(), "index") for some in (messages, control)])
+        np.concatenate([numbers_of(table.combine_chunks(), "index") for table in (messages, control)])
     )
-    whole = of_whole([carried, look], lambda low, width, count: [spans(index, low, width, count)])
-    return whole, confined
+    broken = of_whole([carried, look], lambda low, width, count: [spans(index, low, width, count)])
+    return broken, confined
 
 
 def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
@@ -692,17 +699,17 @@ def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
             return f'it has no column "{name}"'
     for expected in SCHEMA:
         if expected.name in schema.names:
-            found = schema.field(expected.name).type
+            actual = schema.field(expected.name).type
             text = pa.types.is_dictionary(expected.type) or pa.types.is_string(expected.type)
-            plain = found.value_type if pa.types.is_dictionary(found) else found
+            plain = actual.value_type if pa.types.is_dictionary(actual) else actual
             right = (
                 pa.types.is_string(plain) or pa.types.is_large_string(plain)
                 if text
-                else found == expected.type
+                else actual == expected.type
             )
             if not right:
                 return (
-                    f'its column "{expected.name}" is {found}: it must be '
+                    f'its column "{expected.name}" is {actual}: it must be '
                     f"{'string' if text else expected.type}"
                 )
     return ""

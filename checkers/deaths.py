@@ -72,18 +72,20 @@ class Answers:
 
         ``number`` are the numbers of these in ``links``, ``before`` the rows.
         """
-        told, ns, broker = (links.find(name, run, number) for name in ("told", "ns", "broker"))
-        known = (told != NONE) & (told < before) & (number != NONE)
-        return cls(*(np.where(known, some, NONE) for some in (told, ns, broker)))
+        rows, ns, broker = (links.find(name, run, number) for name in ("told", "ns", "broker"))
+        is_known = (rows != NONE) & (rows < before) & (number != NONE)
+        return cls(*(np.where(is_known, values, NONE) for values in (rows, ns, broker)))
 
-    def with_(self, others: Answers) -> Answers:
+    def with_(self, other_answers: Answers) -> Answers:
         """Return the later of each two answers; its broker is ``NONE`` if they name two brokers."""
-        later = others.told > self.told
-        one = (self.broker == others.broker) | (self.told == NONE) | (others.told == NONE)
+        later = other_answers.told > self.told
+        is_one_broker = (
+            (self.broker == other_answers.broker) | (self.told == NONE) | (other_answers.told == NONE)
+        )
         return Answers(
-            np.where(later, others.told, self.told),
-            np.where(later, others.ns, self.ns),
-            np.where(one, np.where(later, others.broker, self.broker), NONE),
+            np.where(later, other_answers.told, self.told),
+            np.where(later, other_answers.ns, self.ns),
+            np.where(is_one_broker, np.where(later, other_answers.broker, self.broker), NONE),
         )
 
     def beside(self, delivered: Answers) -> Answers:
@@ -93,10 +95,12 @@ class Answers:
         read long after it was sent. So the moment of an answer says until when a connection
         existed, and the moment of a delivery counts only where there is no answer.
         """
-        both = self.with_(delivered)
-        known = self.told != NONE
+        combined = self.with_(delivered)
+        is_known = self.told != NONE
         return Answers(
-            np.where(known, self.told, delivered.told), np.where(known, self.ns, delivered.ns), both.broker
+            np.where(is_known, self.told, delivered.told),
+            np.where(is_known, self.ns, delivered.ns),
+            combined.broker,
         )
 
 
@@ -114,15 +118,15 @@ class AnsweredSince:
     proven: Keyed = _NO_LINKS
 
     @classmethod
-    def of(cls, some: Questions, servers: Servers, proven: Keyed) -> AnsweredSince:
+    def of(cls, asking: Questions, servers: Servers, proven: Keyed) -> AnsweredSince:
         """Return the latest answers of some questions."""
 
-        def known(column: str) -> Keyed:
-            number, served = getattr(some, column), getattr(servers, column)
-            run = np.concatenate([some.run, servers.run])
+        def latest_by(column: str) -> Keyed:
+            number, served = getattr(asking, column), getattr(servers, column)
+            run = np.concatenate([asking.run, servers.run])
             whose = np.concatenate([number, served])
             answering = np.arange(len(run)) < len(number)
-            latest = np.concatenate([-some.answered, np.zeros(len(served), dtype=np.int64)])
+            latest = np.concatenate([-asking.answered, np.zeros(len(served), dtype=np.int64)])
             broker = np.concatenate([np.zeros(len(number), dtype=np.int64), servers.broker])
             named = whose != NONE
             lowest = Keyed.of(
@@ -137,7 +141,7 @@ class AnsweredSince:
             values = {"until": np.where(until == NONE, NONE, -until), "several": (least != -most) * 1}
             return Keyed(lowest.numbers, lowest.keys, values)
 
-        return cls(known("session"), known("connection"), proven)
+        return cls(latest_by("session"), latest_by("connection"), proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +173,13 @@ class Deaths:
     transactions: Keyed = _NO_LINKS
     answered: AnsweredSince = field(default_factory=AnsweredSince)
 
-    def of_one_node(self, run: int, one: str, other: str) -> bool:
+    def of_one_node(self, run: int, broker: str, other: str) -> bool:
         """Return whether two brokers are the same or have one node ID.
 
         Then nothing has to be forwarded from one to the other.
         """
-        node_id = self.node_ids.get((run, one))
-        return one == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
+        node_id = self.node_ids.get((run, broker))
+        return broker == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
 
     def node(self, run: int, broker: str | None) -> int:
         """Return the number of the node of a broker, the same in every process."""
@@ -187,10 +191,10 @@ class Deaths:
     def nodes(self, rows: Rows, at: Numbers) -> Numbers:
         """Return the node number of the broker of each of some rows."""
         pairs = np.column_stack([rows.run[at], rows.broker.codes[at]])
-        kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+        kinds, pair_of = np.unique(pairs, axis=0, return_inverse=True)
         names = rows.broker.values
-        known = [self.node(run, names[code] if code >= 0 else None) for run, code in kinds.tolist()]
-        return np.array(known, dtype=np.int64)[which.ravel()]
+        numbers = [self.node(run, names[code] if code >= 0 else None) for run, code in kinds.tolist()]
+        return np.array(numbers, dtype=np.int64)[pair_of.ravel()]
 
     def numbered(self, brokers: Texts, at: Numbers) -> Numbers:
         """Return the places in ``names`` of the brokers of some rows.
@@ -198,11 +202,13 @@ class Deaths:
         ``NONE`` where a row names no broker; ``len(names)`` for a broker that was never seen gone.
         """
         places = {name: number for number, name in enumerate(self.names)}
-        known = np.array([*(places.get(name, len(places)) for name in brokers.values), NONE], dtype=np.int64)
-        result: Numbers = known[brokers.codes[at]]
+        place_of = np.array(
+            [*(places.get(name, len(places)) for name in brokers.values), NONE], dtype=np.int64
+        )
+        result: Numbers = place_of[brokers.codes[at]]
         return result
 
-    def gone_since(self, run: Numbers, session: Numbers, connection: Numbers, told: Answers) -> Numbers:
+    def gone_since(self, run: Numbers, session: Numbers, connection: Numbers, answers: Answers) -> Numbers:
         """Return the first row that saw the process at the other end gone; ``NONE``: none did.
 
         Only rows after the latest known answer in that session or on that connection count, since
@@ -212,30 +218,31 @@ class Deaths:
         links = ((self.answered.sessions, session), (self.answered.connections, connection))
         until = self.answered.proven.find("proven", run, session)
         several = np.zeros(len(run), dtype=bool)
-        for known, number in links:
-            until = np.maximum(until, known.find("until", run, number))
-            several |= known.find("several", run, number) == 1
-        since = np.where(told.told == NONE, NONE, np.maximum(told.told, until))
-        return self._first_after(run, Answers(since, told.ns, np.where(several, NONE, told.broker)))
+        for keyed, number in links:
+            until = np.maximum(until, keyed.find("until", run, number))
+            several |= keyed.find("several", run, number) == 1
+        since = np.where(answers.told == NONE, NONE, np.maximum(answers.told, until))
+        return self._first_after(run, Answers(since, answers.ns, np.where(several, NONE, answers.broker)))
 
     def _first_after(self, run: Numbers, answers: Answers) -> Numbers:
         """Return the first row that saw the process gone that gave each answer; ``NONE``: none."""
         result = np.full(len(run), NONE, dtype=np.int64)
-        known = np.flatnonzero((answers.broker >= 0) & (answers.broker < len(self.names)))
-        pairs = np.column_stack([run[known], answers.broker[known]])
-        kinds, which = np.unique(pairs, axis=0, return_inverse=True)
-        for number, (one, code) in enumerate(kinds.tolist()):
-            key = (one, self.names[code])
+        at = np.flatnonzero((answers.broker >= 0) & (answers.broker < len(self.names)))
+        pairs = np.column_stack([run[at], answers.broker[at]])
+        kinds, pair_of = np.unique(pairs, axis=0, return_inverse=True)
+        for number, (run_number, code) in enumerate(kinds.tolist()):
+            key = (run_number, self.names[code])
             if key not in self.rows:
                 continue
-            seen, possible_ns = (
-                np.array([*some, _EVER], dtype=np.int64) for some in (self.rows[key], self.possible_ns[key])
+            death_rows, possible_ns = (
+                np.array([*values, _EVER], dtype=np.int64)
+                for values in (self.rows[key], self.possible_ns[key])
             )
-            mine = known[which.ravel() == number]
-            death = np.searchsorted(seen, answers.told[mine], "right")
-            while (early := possible_ns[death] <= answers.ns[mine]).any():  # maybe of the next process
+            members = at[pair_of.ravel() == number]
+            death = np.searchsorted(death_rows, answers.told[members], "right")
+            while (early := possible_ns[death] <= answers.ns[members]).any():  # maybe of the next process
                 death = death + early
-            result[mine] = np.where(death < len(seen) - 1, seen[death], NONE)
+            result[members] = np.where(death < len(death_rows) - 1, death_rows[death], NONE)
         return result
 
     def committing(self, ends: Ends, run: Numbers, transaction: Numbers) -> Answers:
@@ -243,11 +250,11 @@ class Deaths:
 
         They are the answers to the ``begin`` and to the ``connect`` before the commit was invoked.
         """
-        asked, connection = (
+        commits, connection = (
             ends.transactions.find(name, run, transaction) for name in ("asked", "connection")
         )
-        told = Answers.of(self.transactions, run, transaction, asked)
-        return told.with_(Answers.of(self.connections, run, connection, asked))
+        by_begin = Answers.of(self.transactions, run, transaction, commits)
+        return by_begin.with_(Answers.of(self.connections, run, connection, commits))
 
     def gone_before_commit(
         self, ends: Ends, run: Numbers, transaction: Numbers, session: Numbers, connection: Numbers
@@ -257,13 +264,13 @@ class Deaths:
         Such a row saw the process gone before the commit was asked of it; ``NONE`` for all other
         transactions. ``session`` and ``connection`` are those of an operation in each transaction.
         """
-        asked, ok = (ends.transactions.find(name, run, transaction) for name in ("asked", "commit"))
+        commits, ok = (ends.transactions.find(name, run, transaction) for name in ("asked", "commit"))
         dead = np.full(len(run), NONE, dtype=np.int64)
-        doubtful = np.flatnonzero((asked != NONE) & (ok == NONE))
+        doubtful = np.flatnonzero((commits != NONE) & (ok == NONE))
         if len(doubtful) and self.rows:
-            some = self.committing(ends, run[doubtful], transaction[doubtful])
-            dead[doubtful] = self.gone_since(run[doubtful], session[doubtful], connection[doubtful], some)
-        return np.where(dead < asked, dead, NONE)
+            answers = self.committing(ends, run[doubtful], transaction[doubtful])
+            dead[doubtful] = self.gone_since(run[doubtful], session[doubtful], connection[doubtful], answers)
+        return np.where(dead < commits, dead, NONE)
 
     def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:
         """Return whether a broker may have been one process from one row to another.
@@ -277,55 +284,55 @@ class Deaths:
         return not died and not any(row > since and low <= until_ns for row, low in changes)
 
 
-def read(known: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
+def read(facts_by_run: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
     """Return the deaths that the monitor, the nemesis and the harness recorded.
 
     ``control`` are all control rows: they say which broker answered which client. With None,
     ``sessions``, ``connections`` and ``transactions`` are empty.
     """
-    seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
+    deaths_seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     node_ids: dict[Broker, str] = {}
 
-    for run, facts in known.items():
+    for run, facts in facts_by_run.items():
         for row in facts.roles:
             changes[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["role"] == "stopped":
-                seen[run, row["broker"]].append((row["index"], row["time_low"]))
+                deaths_seen[run, row["broker"]].append((row["index"], row["time_low"]))
             if row["node_id"] is not None:
                 node_ids[run, row["broker"]] = row["node_id"]
         for row in facts.restarts:
-            seen[run, row["broker"]].append((row["index"], _EVER))
+            deaths_seen[run, row["broker"]].append((row["index"], _EVER))
         for row in facts.faults:
             for broker in gone(row):
-                seen[run, broker].append((row["index"], _EVER))
+                deaths_seen[run, broker].append((row["index"], _EVER))
     deaths = Deaths(
-        rows={broker: [index for index, _ in sorted(some)] for broker, some in seen.items()},
-        possible_ns={broker: [ns for _, ns in sorted(some)] for broker, some in seen.items()},
+        rows={broker: [index for index, _ in sorted(moments)] for broker, moments in deaths_seen.items()},
+        possible_ns={broker: [ns for _, ns in sorted(moments)] for broker, moments in deaths_seen.items()},
         node_ids=node_ids,
         changes=changes,
-        lives={run: _lives(facts.roles) for run, facts in known.items()},
-        names=sorted({broker for _, broker in seen}),
+        lives={run: _lives(facts.roles) for run, facts in facts_by_run.items()},
+        names=sorted({broker for _, broker in deaths_seen}),
     )
     return deaths if control is None else _with_links(deaths, control)
 
 
 def _lives(roles: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Numbers, Numbers]]:
     """Return the earliest begins and latest ends of the times for which each broker was live."""
-    told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    by_broker: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in roles:
         if row["role"] != "unreachable":
-            told[row["broker"]].append(row)
+            by_broker[row["broker"]].append(row)
     lives = {}
-    for broker, mine in told.items():
-        ends = [row["time_high"] for row in mine[1:]] + [_EVER]
+    for broker, broker_rows in by_broker.items():
+        ends = [row["time_high"] for row in broker_rows[1:]] + [_EVER]
         spans = [
             (row["time_low"], max(end, row["time_low"]))
-            for row, end in zip(mine, ends, strict=True)
+            for row, end in zip(broker_rows, ends, strict=True)
             if row["role"] == "live"
         ]
         if spans:
-            low, high = (np.sort(np.array(some, dtype=np.int64)) for some in zip(*spans, strict=True))
+            low, high = (np.sort(np.array(moments, dtype=np.int64)) for moments in zip(*spans, strict=True))
             lives[broker] = (low, high)
     return lives
 
@@ -343,8 +350,8 @@ def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
         every = np.ones(len(at), dtype=bool)
         latest = Keyed.of(run[at], number[at], {"row": (every, -index[at])})
         last = -latest.find("row", run[at], number[at]) == index[at]
-        told = {"told": index[at], "ns": time[at], "broker": deaths.numbered(broker, at)}
-        return Keyed.of(run[at], number[at], {name: (last, some) for name, some in told.items()})
+        columns = {"told": index[at], "ns": time[at], "broker": deaths.numbered(broker, at)}
+        return Keyed.of(run[at], number[at], {name: (last, values) for name, values in columns.items()})
 
     return replace(
         deaths,
@@ -373,48 +380,48 @@ def sealed(rows: Rows, unknown: Flags, deaths: Deaths, attempts: Attempts | None
     delivers, codes = rows.of(DELIVER), rows.broker.codes.astype(np.int64)
     giver = first(rows.id[delivers], codes[delivers], rows.messages)
     open_ = _open_sends(rows, codes, unknown, attempts)
-    gone = np.full(len(open_.message), FOREVER, dtype=np.int64)
-    at = np.flatnonzero(open_.alone & (giver[open_.message] >= 0))
-    mine = open_.message[at]
-    pairs = np.column_stack([rows.run[rows.first_row[mine]], open_.taker[at], giver[mine]])
-    kinds, which = np.unique(pairs, axis=0, return_inverse=True)
-    for number, (run, one, other) in enumerate(kinds.tolist()):
-        some, given = at[which.ravel() == number], rows.broker.values[other]
-        if one < 0:
-            gone[some] = _all_gone(deaths, run, given, open_, some)
-        elif deaths.of_one_node(run, rows.broker.values[one], given):
-            gone[some] = _first_death(deaths, run, rows.broker.values[one], open_.asked[some])
-    latest = highest(open_.message, gone, rows.messages)
+    sealing = np.full(len(open_.message), FOREVER, dtype=np.int64)
+    at = np.flatnonzero(open_.untransacted & (giver[open_.message] >= 0))
+    messages_open = open_.message[at]
+    pairs = np.column_stack([rows.run[rows.first_row[messages_open]], open_.taker[at], giver[messages_open]])
+    kinds, pair_of = np.unique(pairs, axis=0, return_inverse=True)
+    for number, (run, taker_code, other) in enumerate(kinds.tolist()):
+        members, giver_name = at[pair_of.ravel() == number], rows.broker.values[other]
+        if taker_code < 0:
+            sealing[members] = _all_gone(deaths, run, giver_name, open_, members)
+        elif deaths.of_one_node(run, rows.broker.values[taker_code], giver_name):
+            sealing[members] = _first_death(deaths, run, rows.broker.values[taker_code], open_.asked[members])
+    latest = highest(open_.message, sealing, rows.messages)
     return np.where(latest == FOREVER, NONE, latest)
 
 
-def _first_death(deaths: Deaths, run: int, broker: str, asked: Numbers) -> Numbers:
+def _first_death(deaths: Deaths, run: int, broker: str, invocations: Numbers) -> Numbers:
     """Return the first row after each question that saw a broker's process gone.
 
     ``FOREVER`` where no row did.
     """
-    seen = np.array([*deaths.rows.get((run, broker), ()), FOREVER], dtype=np.int64)
-    result: Numbers = seen[np.searchsorted(seen, asked, "right")]
+    death_rows = np.array([*deaths.rows.get((run, broker), ()), FOREVER], dtype=np.int64)
+    result: Numbers = death_rows[np.searchsorted(death_rows, invocations, "right")]
     return result
 
 
-def _all_gone(deaths: Deaths, run: int, given: str, open_: _OpenSends, some: Numbers) -> Numbers:
+def _all_gone(deaths: Deaths, run: int, giver: str, open_: _OpenSends, sends: Numbers) -> Numbers:
     """Return the rows by which all brokers were gone that can have taken sends without a broker.
 
     These brokers are all that may have been live from question to answer. Each must have been live
     once only, and belong to the node of the broker that delivered the message first. ``FOREVER``:
     not all are gone, none was live, or the send was never answered.
     """
-    asked_ns, answered_ns = open_.asked_ns[some], open_.answered_ns[some]
-    gone = np.full(len(some), NONE, dtype=np.int64)
+    asked_ns, answered_ns = open_.asked_ns[sends], open_.answered_ns[sends]
+    sealing = np.full(len(sends), NONE, dtype=np.int64)
     for broker, (low, high) in deaths.lives.get(run, {}).items():
         begun, over = np.searchsorted(low, answered_ns, "right"), np.searchsorted(high, asked_ns, "left")
-        death = np.full(len(some), FOREVER, dtype=np.int64)
-        if deaths.of_one_node(run, broker, given):
-            death = _first_death(deaths, run, broker, open_.asked[some])
+        death = np.full(len(sends), FOREVER, dtype=np.int64)
+        if deaths.of_one_node(run, broker, giver):
+            death = _first_death(deaths, run, broker, open_.asked[sends])
         death = np.where(begun - over == 1, death, FOREVER)
-        gone = np.where(begun > over, np.maximum(gone, death), gone)
-    return np.where((gone == NONE) | (answered_ns == _EVER), FOREVER, gone)
+        sealing = np.where(begun > over, np.maximum(sealing, death), sealing)
+    return np.where((sealing == NONE) | (answered_ns == _EVER), FOREVER, sealing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,8 +429,8 @@ class _OpenSends:
     """The sends of unknown outcome, one row for each.
 
     ``asked`` is the row of the invocation, ``taker`` the code of the broker that took the send,
-    ``NONE`` where no row names it. ``alone``: the send was in no transaction. ``asked_ns`` and
-    ``answered_ns`` are the moments of question and answer; the very end where there is no answer.
+    ``NONE`` where no row names it. ``untransacted``: the send was in no transaction. ``asked_ns``
+    and ``answered_ns`` are the moments of question and answer; the very end without an answer.
     """
 
     message: Numbers
@@ -431,7 +438,7 @@ class _OpenSends:
     asked_ns: Numbers
     answered_ns: Numbers
     taker: Numbers
-    alone: Flags
+    untransacted: Flags
 
 
 def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts | None) -> _OpenSends:
@@ -444,12 +451,12 @@ def _open_sends(rows: Rows, codes: Numbers, unknown: Flags, attempts: Attempts |
             rows.transaction[at] == NONE,
         )  # fmt: skip
 
-    asked, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
+    invokes, ends = rows.of(SEND_INVOKE), rows.of(SEND_INFO)
     once = unknown if attempts is None else unknown & ~attempts.several
-    asked = asked[once[rows.id[asked]]]
-    answer = first(rows.id[ends], ends, rows.messages)[rows.id[asked]]
-    found = sends(rows.id[asked].astype(np.int64), asked, np.where(answer == NONE, -1, answer))
+    invokes = invokes[once[rows.id[invokes]]]
+    answer = first(rows.id[ends], ends, rows.messages)[rows.id[invokes]]
+    sent_once = sends(rows.id[invokes].astype(np.int64), invokes, np.where(answer == NONE, -1, answer))
     if attempts is None:
-        return found
+        return sent_once
     at = np.flatnonzero(attempts.unknown & unknown[attempts.message])
-    return joined([found, sends(attempts.message[at], attempts.row[at], attempts.answer[at])])
+    return joined([sent_once, sends(attempts.message[at], attempts.row[at], attempts.answer[at])])

@@ -51,9 +51,9 @@ class Keyed:
         """Return the values of a column for some (run, number); ``NONE`` where there is none."""
         if not len(self.keys):
             return np.full(len(number), NONE, dtype=np.int64)
-        position, numbered = _found(self.numbers, number)
-        at, known = _found(self.keys, run * len(self.numbers) + position)
-        return np.where(numbered & known, self.values[name][at], NONE)
+        position, numbered = _positions_among(self.numbers, number)
+        at, is_present = _positions_among(self.keys, run * len(self.numbers) + position)
+        return np.where(numbered & is_present, self.values[name][at], NONE)
 
     def counted(self, run: Numbers, number: Numbers) -> Numbers:
         """Return how often each known (run, number) occurs among those given, all of them known."""
@@ -61,20 +61,20 @@ class Keyed:
         return np.bincount(np.searchsorted(self.keys, keys), minlength=len(self.keys))
 
 
-def _found(among: Numbers, wanted: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+def _positions_among(among: Numbers, numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """Return the position of each wanted number among sorted numbers, and whether it is there.
 
     The position of a number that is not there means nothing. Where the numbers are dense, as those
     of sessions are, they are found by a table: a search for each takes ten times as long.
     """
     low, span = int(among[0]), int(among[-1]) - int(among[0]) + 1
-    if span > 4 * len(among) + len(wanted):
-        at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
-        return at, among[at] == wanted
+    if span > 4 * len(among) + len(numbers):
+        at = np.minimum(np.searchsorted(among, numbers), len(among) - 1)
+        return at, among[at] == numbers
     table = np.zeros(span, dtype=np.int64)
     table[among - low] = np.arange(len(among))
-    at = table.take(wanted - low, mode="clip")
-    return at, among[at] == wanted
+    at = table.take(numbers - low, mode="clip")
+    return at, among[at] == numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ class Ends:
 
         A session whose queue no row names may be of any queue.
         """
-        found = np.zeros(len(sent), dtype=np.int64)
+        counts = np.zeros(len(sent), dtype=np.int64)
         for whose in {queue, None}:
             until = self.holders.get((run, whose), np.zeros(0, dtype=np.int64))
-            found += len(until) - np.searchsorted(until, sent, side="right")
-        return found
+            counts += len(until) - np.searchsorted(until, sent, side="right")
+        return counts
 
 
 def read(control: pa.Table) -> Ends:
@@ -149,17 +149,17 @@ def read(control: pa.Table) -> Ends:
     session = numbers_of(control, "session")
     rows = np.flatnonzero((session != NONE) & f.are("subscribe", "unsubscribe", "disconnect"))
     joining, leaving = f.are("subscribe")[rows], f.are("unsubscribe")[rows]
-    asked, ok = type_.are("invoke")[rows], type_.are("ok")[rows]
+    invoked, ok = type_.are("invoke")[rows], type_.are("ok")[rows]
     at = index[rows]
     reign, until = _reigns(control, index, run, rows, texts_of(control, "broker"))
-    served = joining & asked & (reign != NONE)
+    served = joining & invoked & (reign != NONE)
     sessions = Keyed.of(
         run[rows], session[rows],
         {
-            "begun": (joining & asked, at),
-            "begun_ns": (joining & asked, numbers_of(control, "time")[rows]),
-            "ended": (~joining & (~leaving | asked), at),
-            "asked": (leaving & asked, at),
+            "begun": (joining & invoked, at),
+            "begun_ns": (joining & invoked, numbers_of(control, "time")[rows]),
+            "ended": (~joining & (~leaving | invoked), at),
+            "asked": (leaving & invoked, at),
             "answered": (leaving & ok, -at),  # the latest
             "gone": (~joining & ~leaving, at),
             "reign": (served, reign),
@@ -168,7 +168,7 @@ def read(control: pa.Table) -> Ends:
     )  # fmt: skip
     asked_at, answered = sessions.values["asked"], sessions.values["answered"]
     in_order = (asked_at != NONE) & (answered != NONE) & (-answered > asked_at)
-    known = {
+    columns = {
         "begun": sessions.values["begun"],
         "begun_ns": sessions.values["begun_ns"],
         "ended": sessions.values["ended"],
@@ -179,12 +179,12 @@ def read(control: pa.Table) -> Ends:
         "over": earliest(np.where(in_order, -answered, NONE), sessions.values["gone"]),
         "lost": sessions.values["gone"],
     }
-    sessions = Keyed(sessions.numbers, sessions.keys, known)
+    sessions = Keyed(sessions.numbers, sessions.keys, columns)
 
     transaction = numbers_of(control, "transaction")
     rows = np.flatnonzero((transaction != NONE) & f.are("commit", "abort"))
     rows = rows[np.argsort(index[rows], kind="stable")]
-    committing, asked, ok = f.are("commit")[rows], type_.are("invoke")[rows], type_.are("ok")[rows]
+    committing, invoked, ok = f.are("commit")[rows], type_.are("invoke")[rows], type_.are("ok")[rows]
     at, connection = index[rows], numbers_of(control, "connection")[rows]
     broker, place = texts_of(control, "broker"), np.arange(len(rows))
     transactions = Keyed.of(
@@ -193,25 +193,25 @@ def read(control: pa.Table) -> Ends:
             "committed": (committing & ok, place),
             "aborted": (~committing & ok, place),
             "kept": (~committing & type_.are("fail")[rows], at),
-            "end": (asked, at),
-            "back": (~committing & asked, at),
-            "asked": (committing & asked, at),
+            "end": (invoked, at),
+            "back": (~committing & invoked, at),
+            "asked": (committing & invoked, at),
             "refused": (committing & type_.are("fail")[rows], at),
-            "connection": (committing & asked & (connection != NONE), connection),
+            "connection": (committing & invoked & (connection != NONE), connection),
         },
     )  # fmt: skip
     asked_at, back = transactions.values["asked"], transactions.values["back"]
     undone = np.where(transactions.values["refused"] == NONE, back, np.maximum(asked_at, back))
     failed = type_.are("fail")[rows]
     commits, failures = (
-        transactions.counted(run[rows][which], transaction[rows][which])
-        for which in (committing & asked, committing & failed)
+        transactions.counted(run[rows][chosen], transaction[rows][chosen])
+        for chosen in (committing & invoked, committing & failed)
     )
     void = np.where(commits <= failures, transactions.values["refused"], NONE)
-    others = dict(transactions.values)
-    committed, aborted = others.pop("committed"), others.pop("aborted")
-    known = {
-        **others,
+    values_left = dict(transactions.values)
+    committed, aborted = values_left.pop("committed"), values_left.pop("aborted")
+    columns = {
+        **values_left,
         "commit": _at(at, committed),
         "commit_ns": _at(numbers_of(control, "time")[rows], committed),
         "committed_by": _at(broker.codes[rows], committed),
@@ -220,14 +220,14 @@ def read(control: pa.Table) -> Ends:
         "undone": undone,
         "void": void,
     }
-    transactions = Keyed(transactions.numbers, transactions.keys, known)
+    transactions = Keyed(transactions.numbers, transactions.keys, columns)
     return Ends(sessions, transactions, *_holders(control, run, session, sessions), broker.values)
 
 
 def _at(values: npt.NDArray[Any], places: Numbers) -> Numbers:
     """Return the values at some places; ``NONE`` where a place is ``NONE``."""
-    known = np.append(values.astype(np.int64), np.int64(NONE))
-    return known[np.where(places == NONE, len(values), places)]
+    padded = np.append(values.astype(np.int64), np.int64(NONE))
+    return padded[np.where(places == NONE, len(values), places)]
 
 
 def _holders(
@@ -240,11 +240,11 @@ def _holders(
     until = np.where(answered == NONE, _EVER, answered)
     queue = texts_of(control, "queue")
     whose = [(int(run[at]), queue.values[code] if (code := queue.codes[at]) >= 0 else None) for at in rows]
-    by_queue = {one: np.array([each == one for each in whose], dtype=bool) for one in set(whose)}
+    by_queue = {key: np.array([place == key for place in whose], dtype=bool) for key in set(whose)}
     at = ended[rows]
     return (
-        {one: np.sort(until[mine]) for one, mine in by_queue.items()},
-        {one: np.sort(at[mine]) for one, mine in by_queue.items()},
+        {key: np.sort(until[members]) for key, members in by_queue.items()},
+        {key: np.sort(at[members]) for key, members in by_queue.items()},
     )
 
 
@@ -257,17 +257,17 @@ def _reigns(
     """
     reign = np.full(len(rows), NONE, dtype=np.int64)
     until = np.full(len(rows), NONE, dtype=np.int64)
-    told = texts_of(control, "f").are("role") & (numbers_of(control, "process") == MONITOR)
+    role_rows = texts_of(control, "f").are("role") & (numbers_of(control, "process") == MONITOR)
     live, low = texts_of(control, "role").are("live"), numbers_of(control, "time_low")
-    for one in np.unique(run[rows]):
-        whole = np.flatnonzero(told & (run == one))
-        whole = whole[np.argsort(index[whole])]
-        for name in np.unique(broker.codes[rows[run[rows] == one]]):
-            said = whole[broker.codes[whole] == name]
-            here = np.flatnonzero((run[rows] == one) & (broker.codes[rows] == name))
-            before = np.searchsorted(index[said], index[rows[here]]) - 1
-            here, before = here[before >= 0], before[before >= 0]
-            here, before = here[live[said[before]]], before[live[said[before]]]
-            reign[here] = index[said[before]]
-            until[here] = np.append(low[said][1:], _EVER)[before]
+    for run_number in np.unique(run[rows]):
+        run_rows = np.flatnonzero(role_rows & (run == run_number))
+        run_rows = run_rows[np.argsort(index[run_rows])]
+        for name in np.unique(broker.codes[rows[run[rows] == run_number]]):
+            broker_rows = run_rows[broker.codes[run_rows] == name]
+            own_rows = np.flatnonzero((run[rows] == run_number) & (broker.codes[rows] == name))
+            before = np.searchsorted(index[broker_rows], index[rows[own_rows]]) - 1
+            own_rows, before = own_rows[before >= 0], before[before >= 0]
+            own_rows, before = own_rows[live[broker_rows[before]]], before[live[broker_rows[before]]]
+            reign[own_rows] = index[broker_rows[before]]
+            until[own_rows] = np.append(low[broker_rows][1:], _EVER)[before]
     return reign, until

@@ -110,8 +110,8 @@ def ends_processes(kind: str) -> bool:
 
     A process that is paused, or waits for its disk, goes on later, whatever a probe took it for.
     """
-    known = kind_of(kind.removeprefix(HEAL))
-    return known is _ANY or GONE in known.effects
+    fault_kind = kind_of(kind.removeprefix(HEAL))
+    return fault_kind is _ANY or GONE in fault_kind.effects
 
 
 @dataclass(slots=True)
@@ -146,9 +146,9 @@ class FaultRecord:
     @property
     def found_target(self) -> bool:
         """False if the nemesis recorded that there was nothing for the fault to hit."""
-        told = _value(self.begun)
-        named = isinstance(told.get("nodes"), list) or isinstance(told.get("links"), list)
-        return told.get("bit") is not False or not named or bool(_places(self) or _seen(self.begun))
+        value = _value(self.begun)
+        named = isinstance(value.get("nodes"), list) or isinstance(value.get("links"), list)
+        return value.get("bit") is not False or not named or bool(_places(self) or _probe_answers(self.begun))
 
 
 def records(rows: Iterable[Row]) -> list[FaultRecord]:
@@ -156,13 +156,13 @@ def records(rows: Iterable[Row]) -> list[FaultRecord]:
 
     The rows of one fault have one label. A label may be used again, also where nothing was healed.
     """
-    found: list[FaultRecord] = []
+    faults: list[FaultRecord] = []
     open_: dict[str, list[FaultRecord]] = defaultdict(list)
     for row in rows:
         label = str(_value(row).get("label", ""))
-        mine = open_[label]
+        open_records = open_[label]
         if row["f"].startswith(HEAL):
-            for record in mine:
+            for record in open_records:
                 if row["type"] == "invoke":
                     record.healing = record.healing or row
                 else:
@@ -170,14 +170,14 @@ def records(rows: Iterable[Row]) -> list[FaultRecord]:
             if row["type"] != "invoke":
                 open_[label] = []
             continue
-        if row["type"] == "invoke" or not mine or mine[-1].begun is not None:
-            mine.append(FaultRecord())
-            found.append(mine[-1])
+        if row["type"] == "invoke" or not open_records or open_records[-1].begun is not None:
+            open_records.append(FaultRecord())
+            faults.append(open_records[-1])
         if row["type"] == "invoke":
-            mine[-1].asked = row
+            open_records[-1].asked = row
         else:
-            mine[-1].begun = row
-    return found
+            open_records[-1].begun = row
+    return faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,8 @@ class Effect:
     @property
     def links(self) -> list[tuple[str, str]]:
         """Both ends of each link that the fault concerned."""
-        both = (place.partition("->") for place in self.places or ())
-        return [(source, target) for source, arrow, target in both if arrow]
+        ends = (place.partition("->") for place in self.places or ())
+        return [(source, target) for source, arrow, target in ends if arrow]
 
     @property
     def nodes(self) -> list[str]:
@@ -214,12 +214,12 @@ class Effect:
         return [place for place in self.places or () if "->" not in place]
 
 
-def effects(found: Iterable[FaultRecord]) -> list[Effect]:
+def effects(faults: Iterable[FaultRecord]) -> list[Effect]:
     """Return the effects that faults had, or may have had unseen.
 
     A fault is in force to the end at those of its places that were not seen to be healed.
     """
-    return [effect for record in found for effect in _effects(record)]
+    return [effect for record in faults for effect in _effects(record)]
 
 
 def _effects(record: FaultRecord) -> Iterable[Effect]:
@@ -228,30 +228,30 @@ def _effects(record: FaultRecord) -> Iterable[Effect]:
         return
     first = record.asked or record.begun
     assert first is not None, "a fault without a row"
-    left = _unhealed(record, places)
-    if record.healed is not None and (left is not None and (places is None or left < places)):
-        over = None if places is None else places - left
+    unhealed = _unhealed(record, places)
+    if record.healed is not None and (unhealed is not None and (places is None or unhealed < places)):
+        over = None if places is None else places - unhealed
         yield Effect(
             record.kind, record.label, over, first["time"], record.healed["time"], first["index"],
             record.healed["index"],
         )  # fmt: skip
-    if left is None or left:
-        yield Effect(record.kind, record.label, left, first["time"], None, first["index"], None)
+    if unhealed is None or unhealed:
+        yield Effect(record.kind, record.label, unhealed, first["time"], None, first["index"], None)
 
 
 def _hit(record: FaultRecord) -> frozenset[str] | None:
     """Return the places where a fault took effect, or may have; None: the history names none."""
     places = _places(record)
     begun = _value(record.begun)
-    bit, seen = begun.get("bit"), _seen(record.begun)
-    if record.begun is None or (bit is None and not seen):
+    bit, answers = begun.get("bit"), _probe_answers(record.begun)
+    if record.begun is None or (bit is None and not answers):
         return places or None
     if bit is False:
         words = (*kind_of(record.kind).effects, _NO_ANSWER)
-        if not seen and record.begun.get("error") is not None:
+        if not answers and record.begun.get("error") is not None:
             return places  # the fault failed half-way, and no probe looked
-        return frozenset(place for place, said in seen.items() if any(word in said for word in words))
-    hit = frozenset(place for place in places | frozenset(seen) if seen.get(place) not in _QUIET)
+        return frozenset(place for place, answer in answers.items() if any(word in answer for word in words))
+    hit = frozenset(place for place in places | frozenset(answers) if answers.get(place) not in _QUIET)
     return hit or places or None
 
 
@@ -259,17 +259,17 @@ def _unhealed(record: FaultRecord, places: frozenset[str] | None) -> frozenset[s
     """Return the places where a fault was not seen to be healed; None: everywhere."""
     if record.healed is None:
         return places
-    told = _value(record.healed)
-    seen = _seen(record.healed)
-    if told.get("bit") is True or (told.get("bit") is None and not seen):
+    value = _value(record.healed)
+    answers = _probe_answers(record.healed)
+    if value.get("bit") is True or (value.get("bit") is None and not answers):
         return frozenset()
     if places is None:
         return None
     words = kind_of(record.kind).effects
     over = {
         place
-        for place, said in seen.items()
-        if said in _QUIET or _KEPT in said or not any(word in said for word in words)
+        for place, answer in answers.items()
+        if answer in _QUIET or _KEPT in answer or not any(word in answer for word in words)
     }
     return places - over
 
@@ -280,20 +280,20 @@ def _value(row: Row | None) -> Mapping[str, Any]:
 
 def _places(record: FaultRecord) -> frozenset[str]:
     """Return the nodes and links that a fault was to hit, as far as its rows name them."""
-    told: set[str] = set()
+    names_of_places: set[str] = set()
     for row in (record.asked, record.begun):
         for name in ("nodes", "links"):
-            some = _value(row).get(name)
-            told.update(str(one) for one in some) if isinstance(some, list) else None
-    return frozenset(told)
+            listed = _value(row).get(name)
+            names_of_places.update(str(place) for place in listed) if isinstance(listed, list) else None
+    return frozenset(names_of_places)
 
 
-def _seen(row: Row | None) -> dict[str, str]:
+def _probe_answers(row: Row | None) -> dict[str, str]:
     """Return the answers of a probe by node or link: "a1/disk", the disk of a1, counts as a1."""
     observed = _value(row).get("observed")
     if not isinstance(observed, dict):
         return {}
-    return {str(place).partition("/")[0]: str(said) for place, said in observed.items()}
+    return {str(place).partition("/")[0]: str(answer) for place, answer in observed.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,15 +314,15 @@ class Pairs:
             broker, node_id = row.get("broker"), row.get("node_id")
             if broker is None or node_id is None:
                 continue
-            one, other = brokers.get(broker, {broker}), groups.get(node_id, set())
-            both = one | other
-            for name in both:
-                brokers[name] = both
-            for node, some in list(groups.items()):
-                if some & both:
-                    groups[node] = both
-            groups[node_id] = both
-        return cls({broker: frozenset(some) for broker, some in brokers.items()})
+            own_pair, other = brokers.get(broker, {broker}), groups.get(node_id, set())
+            pair = own_pair | other
+            for name in pair:
+                brokers[name] = pair
+            for node, members in list(groups.items()):
+                if members & pair:
+                    groups[node] = pair
+            groups[node_id] = pair
+        return cls({broker: frozenset(members) for broker, members in brokers.items()})
 
     def around(self, brokers: Collection[str]) -> frozenset[str] | None:
         """Return these brokers with their pairs; None if there are none, or a pair is unknown."""
@@ -332,13 +332,13 @@ class Pairs:
 
     def may_touch(self, effect: Effect, brokers: Collection[str]) -> bool:
         """Return whether an effect concerns, or may concern, these brokers or their pairs."""
-        own = self.around(brokers)
-        if own is None or effect.places is None:
+        own_pair = self.around(brokers)
+        if own_pair is None or effect.places is None:
             return True
-        if any(node in own or node not in self.together for node in effect.nodes):
+        if any(node in own_pair or node not in self.together for node in effect.nodes):
             return True
         return any(
-            source in own or target in own or not {source, target} & self.together.keys()
+            source in own_pair or target in own_pair or not {source, target} & self.together.keys()
             for source, target in effect.links
         )
 

@@ -151,10 +151,10 @@ class Facts:
         if not read:
             return "no store was read"
         nodes = {row["broker"]: row["node_id"] for row in self.roles if row["node_id"] is not None}
-        known = {nodes[broker] for broker in read if broker in nodes}
-        known |= {row["node_id"] for row in self.takeovers if row["broker"] in read}
+        read_nodes = {nodes[broker] for broker in read if broker in nodes}
+        read_nodes |= {row["node_id"] for row in self.takeovers if row["broker"] in read}
         serving = self.took.union(row["broker"] for row in self.roles if row["role"] == "live")
-        unread = sorted(broker for broker in serving - read if nodes.get(broker) not in known)
+        unread = sorted(broker for broker in serving - read if nodes.get(broker) not in read_nodes)
         return f"the stores of {', '.join(unread)} were not read" if unread else None
 
     @property
@@ -183,23 +183,23 @@ class Facts:
 
     def spans(self) -> list[FaultSpan]:
         """Return the spans of the faults that were seen to begin, in order of their beginning."""
-        found = []
+        faults = []
         for record in self.fault_records():
             if record.begun is None:
                 continue
             begin: int = record.begun["time"]
-            asked: int = begin if record.asked is None else record.asked["time"]
+            invoked: int = begin if record.asked is None else record.asked["time"]
             healing = record.healing or record.healed
             span = FaultSpan(
-                record.begun["f"], record.label, record.bit, asked, begin,
+                record.begun["f"], record.label, record.bit, invoked, begin,
                 None if record.healed is None else record.healed["time"],
                 None if record.healed is None or healing is None else healing["time"],
                 found_target=record.found_target,
             )  # fmt: skip
             if not span.found_target:
                 span = replace(span, end=begin, healing=begin)
-            found.append(span)
-        return sorted(found, key=lambda span: span.begin)
+            faults.append(span)
+        return sorted(faults, key=lambda span: span.begin)
 
     def excuses(self, options: CheckOptions) -> Excuses:
         """Return the excuses that the faults give."""
@@ -211,18 +211,20 @@ class Facts:
         They are by broker; brokers without such a span are left out. A message that only this
         broker had acknowledged then is lost with its disk (AMQ 17.3.1.3).
         """
-        windows = {row["broker"]: self._alone(row["broker"]) for row in self.replication if row["broker"]}
-        return {broker: alone for broker, alone in windows.items() if alone}
+        windows = {
+            row["broker"]: self._unprotected_spans(row["broker"]) for row in self.replication if row["broker"]
+        }
+        return {broker: spans for broker, spans in windows.items() if spans}
 
-    def _alone(self, broker: str) -> list[tuple[int, int | None]]:
+    def _unprotected_spans(self, broker: str) -> list[tuple[int, int | None]]:
         changes = sorted(
             (row for row in [*self.replication, *self.roles] if row["broker"] == broker),
             key=lambda row: row["index"],
         )
         windows = []
-        for here, after in zip(changes, [*changes[1:], None], strict=False):
-            if here["f"] == "replication" and here["value"] == "unreplicated":
-                windows.append((here["time_high"], None if after is None else after["time_low"]))
+        for change, after in zip(changes, [*changes[1:], None], strict=False):
+            if change["f"] == "replication" and change["value"] == "unreplicated":
+                windows.append((change["time_high"], None if after is None else after["time_low"]))
         return [(begin, end) for begin, end in windows if end is None or end > begin]
 
     def forget(self, subject: str) -> None:
@@ -253,9 +255,9 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
     import pyarrow.compute as pc  # noqa: PLC0415 - as above
 
-    found: dict[int, Facts] = defaultdict(Facts)
+    facts: dict[int, Facts] = defaultdict(Facts)
     for run, last in last_ns.items():
-        found[run].last_ns = last
+        facts[run].last_ns = last
     if "run" not in control.column_names:
         control = control.append_column("run", pa.repeat(pa.scalar(0, pa.int32()), len(control)))
     plain = {name: pc.cast(control[name], pa.string()) for name in ("f", "type")}
@@ -265,16 +267,16 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
         .aggregate([([], "count_all")])
     )
     for row in counted.to_pylist():
-        add_census(found[row["run"]], row["f"], row["type"], row["count_all"])
+        add_census(facts[row["run"]], row["f"], row["type"], row["count_all"])
     pulls = control.filter(pc.equal(plain["f"], "receive"))
     for run, queue in zip(pulls["run"].to_pylist(), pulls["queue"].to_pylist(), strict=True):
-        found[run].receives[queue] += 1
-    own = control.filter(pc.less(control["process"], 0)).select(_OWN)
-    for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
-        _note(found[row["run"]], row)
-    for run, some in reach.of_control(control).items():
-        found[run].reached.add(some)
-    return dict(found)
+        facts[run].receives[queue] += 1
+    of_observers = control.filter(pc.less(control["process"], 0)).select(_OWN)
+    for row in sorted(of_observers.to_pylist(), key=lambda row: row["index"]):
+        _note(facts[row["run"]], row)
+    for run, run_reach in reach.of_control(control).items():
+        facts[run].reached.add(run_reach)
+    return dict(facts)
 
 
 def gather(rows: Sequence[Row]) -> Facts:

@@ -56,9 +56,9 @@ class RowSelection:
     """The number of rows of each session in ``after`` and each link, nearest to the index first."""
 
 
-def messages_rows(source: HistorySource, wanted: RowSelection) -> list[Row]:
+def messages_rows(source: HistorySource, selection: RowSelection) -> list[Row]:
     """Return the wanted rows of the parts, in order, without nulls; at most ``ROWS_MAX``."""
-    parts = source.ask(partial(_of_part, wanted=wanted))
+    parts = source.ask(partial(_of_part, selection=selection))
     rows = sorted((row for part in parts.values() for row in part), key=lambda row: row["index"])
     return rows[:ROWS_MAX]
 
@@ -75,40 +75,40 @@ def plain(table: pa.Table) -> list[Row]:
     ]
 
 
-def _of_part(part: HistoryPart, wanted: RowSelection) -> list[Row]:
-    found: list[Row] = []
+def _of_part(part: HistoryPart, selection: RowSelection) -> list[Row]:
+    rows: list[Row] = []
     for table in map(completed, part.slices(COLUMNS)):
-        found += plain(table.filter(_mask(table, wanted)))
-    return sorted(found, key=lambda row: row["index"])[:ROWS_MAX]
+        rows += plain(table.filter(_mask(table, selection)))
+    return sorted(rows, key=lambda row: row["index"])[:ROWS_MAX]
 
 
-def _mask(table: pa.Table, wanted: RowSelection) -> pa.Array:
+def _mask(table: pa.Table, selection: RowSelection) -> pa.Array:
     index = table["index"]
-    mask = pc.is_in(index, pa.array(sorted(wanted.indexes), pa.int64()))
-    if wanted.messages:
-        mask = pc.or_(mask, pc.is_in(table["message"], pa.array(sorted(wanted.messages), pa.int64())))
-    if wanted.times:
-        mask = pc.or_(mask, pc.is_in(table["time"], pa.array(sorted(wanted.times), pa.int64())))
-    for span in wanted.ranges:
-        here = pc.and_(_equal(table["queue"], span.queue), _equal(table["group"], span.group))
+    mask = pc.is_in(index, pa.array(sorted(selection.indexes), pa.int64()))
+    if selection.messages:
+        mask = pc.or_(mask, pc.is_in(table["message"], pa.array(sorted(selection.messages), pa.int64())))
+    if selection.times:
+        mask = pc.or_(mask, pc.is_in(table["time"], pa.array(sorted(selection.times), pa.int64())))
+    for span in selection.ranges:
+        in_place = pc.and_(_equal(table["queue"], span.queue), _equal(table["group"], span.group))
         within = pc.and_(pc.greater_equal(index, span.low), pc.less_equal(index, span.high))
-        mask = pc.or_(mask, pc.and_(here, within))
+        mask = pc.or_(mask, pc.and_(in_place, within))
     f = table["f"].cast(pa.string())
-    for session, low in wanted.after:
-        mine = pc.is_in(f, pa.array(["ack", "nack", "deliver"]))
-        here = pc.and_(_is(table, "session", session), pc.greater(index, low))
-        mask = pc.or_(mask, _few(pc.and_(here, mine), slice(wanted.few)))
-    for link in wanted.links:
-        here = pc.or_(_is(table, "session", link.session), _is(table, "connection", link.connection))
-        here = pc.and_(pc.and_(here, pc.less(index, link.before)), pc.not_equal(f, "deliver"))
-        mask = pc.or_(mask, _few(here, slice(-wanted.few, None)))
+    for session, low in selection.after:
+        settles = pc.is_in(f, pa.array(["ack", "nack", "deliver"]))
+        in_place = pc.and_(_is(table, "session", session), pc.greater(index, low))
+        mask = pc.or_(mask, _first_few(pc.and_(in_place, settles), slice(selection.few)))
+    for link in selection.links:
+        in_place = pc.or_(_is(table, "session", link.session), _is(table, "connection", link.connection))
+        in_place = pc.and_(pc.and_(in_place, pc.less(index, link.before)), pc.not_equal(f, "deliver"))
+        mask = pc.or_(mask, _first_few(in_place, slice(-selection.few, None)))
     return mask
 
 
-def _few(here: pa.ChunkedArray, which: slice) -> pa.ChunkedArray:
-    few = np.zeros(len(here), dtype=bool)
-    few[np.flatnonzero(np.asarray(here.combine_chunks()))[which]] = True
-    return pa.chunked_array([pa.array(few)])
+def _first_few(flags: pa.ChunkedArray, span: slice) -> pa.ChunkedArray:
+    chosen = np.zeros(len(flags), dtype=bool)
+    chosen[np.flatnonzero(np.asarray(flags.combine_chunks()))[span]] = True
+    return pa.chunked_array([pa.array(chosen)])
 
 
 def _is(table: pa.Table, column: str, value: int | None) -> pa.ChunkedArray:

@@ -36,9 +36,9 @@ _NODES: Final = 2
 class Discoveries:
     """Everything that the rules found in one history.
 
-    ``answers`` are the answers of brokers in ``windows``. ``kept`` has for each group with a loss
-    the first and the last send that was not lost (-1: none). ``overtakers`` has for each skipped
-    message the later one that shows that it was skipped. ``unrecovered`` has for each
+    ``answers`` are the answers of brokers in ``windows``. ``survivors`` has for each group with
+    a loss the first and the last send that was not lost (-1: none). ``overtakers`` has for each
+    skipped message the later one that shows that it was skipped. ``unrecovered`` has for each
     ``not-recovered`` the question that shows it (-1: none).
     """
 
@@ -47,7 +47,7 @@ class Discoveries:
     windows: Sequence[roles.Window]
     answers: roles.Answered
     pauses: Sequence[Outage]
-    kept: Mapping[Place, tuple[int, int]]
+    survivors: Mapping[Place, tuple[int, int]]
     hungers: Sequence[starved.Hunger] = ()
     doubles: Sequence[takeovers.Double] = ()
     divergences: Sequence[views.Divergence] = ()
@@ -58,15 +58,19 @@ class Discoveries:
     unrecovered: Mapping[Instance, int] = field(default_factory=dict)
 
 
-def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
+def select_findings(instances: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
     """Return the kinds that are findings under what was promised, by name.
 
     Redeliveries, which are always counted, are a finding only where the guarantee allows none.
     """
-    kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
-    again = found.get(REDELIVERED)
-    if again is not None and again.first and "redelivery" in looked_for(options):
-        kinds["redelivery"] = Found(again.count, tuple(replace(i, name="redelivery") for i in again.first))
+    kinds = {
+        name: of_kind for name, of_kind in instances.items() if not name.startswith("~") and of_kind.first
+    }
+    redeliveries = instances.get(REDELIVERED)
+    if redeliveries is not None and redeliveries.first and "redelivery" in looked_for(options):
+        kinds["redelivery"] = Found(
+            redeliveries.count, tuple(replace(i, name="redelivery") for i in redeliveries.first)
+        )
     return kinds
 
 
@@ -75,39 +79,44 @@ def compose(
     discoveries: Discoveries,
     decision: Decision,
     options: CheckOptions,
-    known: Facts,
+    run_facts: Facts,
 ) -> list[Finding]:
     """Return the findings, the gravest first.
 
     Without a source they have no witnesses, and losses have no positions.
     """
-    excuses = known.excuses(options)
+    excuses = run_facts.excuses(options)
     pauses = _broadest_first(discoveries.pauses, excuses)
     hungers = sorted(discoveries.hungers, key=excuses.excuses)
     windows: dict[str, Sequence[Window]] = {"unavailable": pauses, starved.NAME: hungers}
-    kinds = {name: some for name, some in discoveries.found.items() if name in decision.severities}
+    kinds = {name: of_kind for name, of_kind in discoveries.found.items() if name in decision.severities}
     for name, some_windows in (("unavailable", pauses), (starved.NAME, hungers)):
         if some_windows:
-            kinds[name] = Found(len(some_windows), tuple(one.instance() for one in some_windows))
+            kinds[name] = Found(len(some_windows), tuple(window.instance() for window in some_windows))
     ends = {pause.instance(): pause.end for pause in pauses}
     shows: dict[Instance, Sequence[int]] = {pause.instance(): pause.rows for pause in pauses}
     shows |= {hunger.instance(): (hunger.after, hunger.ok) for hunger in discoveries.hungers}
-    shows |= {instance: (asked,) for instance, asked in discoveries.unrecovered.items() if asked >= 0}
-    # A reign may last to the end.
-    ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
-    ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}
-    beside = {
-        one.instance(): {one.happened[0].message, one.missing[0].message} for one in discoveries.torn[:1]
+    shows |= {
+        instance: (question,) for instance, question in discoveries.unrecovered.items() if question >= 0
     }
-    beside |= {one.instance(): set(one.messages) for one in discoveries.totals}
-    beside |= {instance: {later} for instance, later in discoveries.overtakers.items()}
+    # A reign may last to the end.
+    ends |= {overlap.instance(0): run_facts.last_ns for overlap in discoveries.overlaps}
+    ends |= {double.instance(0): run_facts.last_ns for double in discoveries.doubles}
+    partners = {
+        window.instance(): {window.happened[0].message, window.missing[0].message}
+        for window in discoveries.torn[:1]
+    }
+    partners |= {window.instance(): set(window.messages) for window in discoveries.totals}
+    partners |= {instance: {later} for instance, later in discoveries.overtakers.items()}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
-        shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows, beside)
+        shown = witnesses(
+            source, [of_kind.first[0] for of_kind in kinds.values()], options, ends, shows, partners
+        )
     findings = []
-    for name, some in kinds.items():
-        first = some.first[0]
-        details = _details(source, some, options, known, discoveries)
+    for name, of_kind in kinds.items():
+        first = of_kind.first[0]
+        details = _details(source, of_kind, options, run_facts, discoveries)
         if windows.get(name):
             details |= _window(windows[name], excuses)
         witness = shown.get(first, _NOTHING)
@@ -115,8 +124,8 @@ def compose(
             Finding(
                 name=name,
                 severity=decision.severities[name],
-                count=some.count,
-                sentence=words.sentence(first, some.count, witness.rows, details),
+                count=of_kind.count,
+                sentence=words.sentence(first, of_kind.count, witness.rows, details),
                 witness=witness,
                 details=details,
             )
@@ -131,22 +140,22 @@ def _example(i: Instance) -> dict[str, Any]:
 
 
 def _details(
-    source: HistorySource | None, some: Found, options: CheckOptions, known: Facts,
+    source: HistorySource | None, of_kind: Found, options: CheckOptions, run_facts: Facts,
     discoveries: Discoveries,
 ) -> dict[str, Any]:  # fmt: skip
-    examples = [_example(i) for i in some.first[: options.examples]]
+    examples = [_example(i) for i in of_kind.first[: options.examples]]
     details: dict[str, Any] = {"examples": examples}
-    name = some.first[0].name
+    name = of_kind.first[0].name
     if name == "lost" and source is not None:
-        _positions(source, some.first[: options.examples], examples, discoveries.kept)
-    if name == "lost" and known.receives:
-        details |= {"missing": known.missing, "receives": known.receives.total()}
+        _positions(source, of_kind.first[: options.examples], examples, discoveries.survivors)
+    if name == "lost" and run_facts.receives:
+        details |= {"missing": run_facts.missing, "receives": run_facts.receives.total()}
     if name in ("lost", "duplicate"):
-        details["unprotected_ns"] = known.unprotected()
+        details["unprotected_ns"] = run_facts.unprotected()
     if name == "double-delivery" and options.broker.ack_wait_s is not None:
         details["ack_wait_s"] = options.broker.ack_wait_s
     if name == "double-delivery" and source is not None:
-        _settlements(source, some.first[: options.examples], examples)
+        _settlements(source, of_kind.first[: options.examples], examples)
     if name == "split-brain":
         details |= _overlap(discoveries)
     if name == takeovers.NAME:
@@ -161,7 +170,7 @@ def _details(
     if name == views.NAME:
         details |= _divergence(discoveries.divergences)
     if name == "zombie":
-        details |= _fenced(some.first[0], discoveries, known)
+        details |= _fenced(of_kind.first[0], discoveries, run_facts)
     return details
 
 
@@ -186,15 +195,15 @@ def _called(effect: Effect) -> str:
 
 def _rows_of(source: HistorySource, first: Sequence[Instance]) -> list[dict[str, Any]]:
     """Return all rows of the messages of some instances."""
-    wanted = frozenset(i.message for i in first if i.message is not None)
-    return messages_rows(source, RowSelection(messages=wanted))
+    chosen = frozenset(i.message for i in first if i.message is not None)
+    return messages_rows(source, RowSelection(messages=chosen))
 
 
 def _positions(
     source: HistorySource,
     first: Sequence[Instance],
     examples: list[dict[str, Any]],
-    kept: Mapping[Place, tuple[int, int]],
+    survivors: Mapping[Place, tuple[int, int]],
 ) -> None:
     """Add to each example of a lost message its position in the group and the broker of its send.
 
@@ -204,7 +213,7 @@ def _positions(
     rows = _rows_of(source, first)
     brokers = {r["message"]: r.get("broker") for r in rows if r["f"] == "send" and r["type"] == "ok"}
     for instance, example in zip(first, examples, strict=True):
-        low, high = kept.get((0, instance.queue, instance.group), (-1, -1))
+        low, high = survivors.get((0, instance.queue, instance.group), (-1, -1))
         example["broker"] = brokers.get(instance.message)
         if low < 0:
             example["position"] = "whole"
@@ -236,10 +245,10 @@ def _settlements(source: HistorySource, first: Sequence[Instance], examples: lis
 def _overlap(discoveries: Discoveries) -> dict[str, Any]:
     """Return the details of the first overlap: when it was, and the sends acknowledged in it."""
     overlap = discoveries.overlaps[0]
-    beside = [window for window in discoveries.windows if window.only == "send"][:2]
-    answers = {window.broker: _answers(discoveries, window) for window in beside}
-    counts = {broker: some.count for broker, some in answers.items()}
-    messages = {broker: [row.message for row in some.rows] for broker, some in answers.items()}
+    in_overlap = [window for window in discoveries.windows if window.only == "send"][:2]
+    answers = {window.broker: _answers(discoveries, window) for window in in_overlap}
+    counts = {broker: in_window.count for broker, in_window in answers.items()}
+    messages = {broker: [row.message for row in in_window.rows] for broker, in_window in answers.items()}
     return {
         "begin_ns": overlap.begin, "end_ns": overlap.end, "acknowledged": counts, "messages": messages,
         "both_acknowledged": all(counts.values()),
@@ -253,8 +262,13 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
     both took over under one number. If not, they have the span in which both were certainly live.
     """
     taken = [
-        {"broker": one.broker, "life": one.life, "certain_ns": one.certain, "index": one.index}
-        for one in (double.earlier, double.later)
+        {
+            "broker": takeover.broker,
+            "life": takeover.life,
+            "certain_ns": takeover.certain,
+            "index": takeover.index,
+        }
+        for takeover in (double.earlier, double.later)
     ]
     details: dict[str, Any] = {"node_id": double.later.node_id, "takeovers": taken, "same_life": double.same}
     if not double.same:
@@ -268,17 +282,17 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
 def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, Any]:
     """Return the details of a torn transaction: its end, and which effects happened or did not."""
 
-    def told(some: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
+    def describe(of_kind: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
         effects = (
-            {"f": one.f, "queue": one.place[1], "group": one.place[2], "message": one.message,
-             "index": one.index, "how": one.how}
-            for one in some[:_EFFECTS]
+            {"f": effect.f, "queue": effect.place[1], "group": effect.place[2], "message": effect.message,
+             "index": effect.index, "how": effect.how}
+            for effect in of_kind[:_EFFECTS]
         )  # fmt: skip
-        return [{name: value for name, value in one.items() if value is not None} for one in effects]
+        return [{name: value for name, value in effect.items() if value is not None} for effect in effects]
 
     return {
-        "transaction": first.transaction, "happened": told(first.happened), "missing": told(first.missing),
-        **_end(source, first.transaction),
+        "transaction": first.transaction, "happened": describe(first.happened),
+        "missing": describe(first.missing), **_end(source, first.transaction),
     }  # fmt: skip
 
 
@@ -288,15 +302,15 @@ def _total(source: HistorySource | None, wrong: totals.WrongTotal) -> dict[str, 
     The accounts are those whose amounts are wrong.
     """
 
-    def told(one: totals.Culprit) -> dict[str, Any]:
-        values = {"account": one.account, "amount": one.amount, "message": one.message}
-        return values if one.transaction is None else {**values, "transaction": one.transaction}
+    def describe(culprit: totals.Culprit) -> dict[str, Any]:
+        values = {"account": culprit.account, "amount": culprit.amount, "message": culprit.message}
+        return values if culprit.transaction is None else {**values, "transaction": culprit.transaction}
 
     first = wrong.culprits[0]
     details: dict[str, Any] = {
         "expected": wrong.expected, "left": wrong.left, "wrong": len(wrong.culprits),
         "first_taken": first.taken, "first_left": first.left,
-        "accounts": [told(one) for one in wrong.culprits[:_EFFECTS]],
+        "accounts": [describe(culprit) for culprit in wrong.culprits[:_EFFECTS]],
     }  # fmt: skip
     return details if first.transaction is None else {**details, **_end(source, first.transaction)}
 
@@ -310,18 +324,23 @@ def _end(source: HistorySource | None, transaction: int) -> dict[str, Any]:
         return {}
     rows = control_rows(source, pc.equal(source.control["transaction"], transaction))
     rows = [row for row in rows if row["f"] in ("commit", "abort")]
-    asked = next((row for row in rows if row["type"] == "invoke"), None)
-    if asked is None:
+    invocation = next((row for row in rows if row["type"] == "invoke"), None)
+    if invocation is None:
         return {}
-    answers = (row for row in rows if row["f"] == asked["f"] and row["type"] != "invoke")
+    answers = (row for row in rows if row["f"] == invocation["f"] and row["type"] != "invoke")
     answer = next(answers, {"type": "info"})
-    end = {"f": asked["f"], "time": asked["time"], "type": answer["type"], "broker": answer.get("broker")}
+    end = {
+        "f": invocation["f"],
+        "time": invocation["time"],
+        "type": answer["type"],
+        "broker": answer.get("broker"),
+    }
     return {"end": {name: value for name, value in end.items() if value is not None}}
 
 
-def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
+def _divergence(divergences: Sequence[views.Divergence]) -> dict[str, Any]:
     """Return the details of the first divergence: what two brokers held, and when both did."""
-    first = min(found, key=lambda one: one.later.index)
+    first = min(divergences, key=lambda one: one.later.index)
     earlier, later = first.earlier, first.later
     return {
         "kind": later.kind, "key": later.key,
@@ -330,7 +349,7 @@ def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str, Any]:
+def _fenced(first: Instance, discoveries: Discoveries, run_facts: Facts) -> dict[str, Any]:
     """Return the details of the first zombie: what fenced its broker, and what it answered then."""
     windows = [
         window
@@ -339,14 +358,14 @@ def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str
         and window.broker == first.key
         and any(row.index == first.index for row in _answers(discoveries, window).rows)
     ]
-    rows = {row["index"]: row for row in (*known.roles, *known.takeovers)}
+    rows = {row["index"]: row for row in (*run_facts.roles, *run_facts.takeovers)}
     if not windows or windows[0].own not in rows or windows[0].by not in rows:
         return {}
-    own, by = rows[windows[0].own], rows[windows[0].by]
+    own_row, by = rows[windows[0].own], rows[windows[0].by]
     return {
         "fenced": {
             "by": by["broker"], "how": "takeover" if by["f"] == "takeover" else "live",
-            "node_id": by["node_id"], "life": takeovers.life_of(by), "own_life": takeovers.life_of(own),
+            "node_id": by["node_id"], "life": takeovers.life_of(by), "own_life": takeovers.life_of(own_row),
             "low_ns": by["time_low"], "high_ns": by["time_high"], "index": by["index"],
         },
         "acknowledged": _answers(discoveries, windows[0]).count,

@@ -61,7 +61,10 @@ class Inspection:
         self._source = source
         self.step = breakage.step_of(source.rows)
         self._control, confined = breakage.of_control(source.control, self.step, source.lacking)
-        self.confined = [Confined(one.of, self._line(one)) for one in breakage.by_subject(confined)]
+        self.confined = [
+            Confined(breakage_found.of, self._line(breakage_found))
+            for breakage_found in breakage.by_subject(confined)
+        ]
         if self._control.broken is not None and not self._control.broken.follows:
             raise HistoryError(self._line(self._control.broken))
 
@@ -75,34 +78,40 @@ class Inspection:
         Raises HistoryError for the first row that breaks the form, or if the parts together are not
         whole.
         """
-        every = [self._control, *(look for some in looks.values() for look in some)]
+        every = [self._control, *(look for of_part in looks.values() for look in of_part)]
         if sum(look.rows for look in every) < self._source.rows and not any(look.broken for look in every):
             return  # some part was not validated, because its task failed: that is reported elsewhere
-        keys = {number: [look.keys for look in some] for number, some in looks.items()}
+        keys = {number: [look.keys for look in of_part] for number, of_part in looks.items()}
         broken = breakage.of_whole(every, self._spans, lambda: self._spread(keys))
         if broken is not None:
             raise HistoryError(self._line(broken))
 
     def _spans(self, low: int, width: int, count: int) -> list[breakage.Span]:
-        asked = self._source.ask(partial(part.spans, low=low, width=width, count=count))
+        replies = self._source.ask(partial(part.spans, low=low, width=width, count=count))
         control = np.sort(numbers_of(self._source.control, "index"))
         return [
             breakage.spans(control, low, width, count),
-            *(span for some in asked.values() for span in some),
+            *(span for reply in replies.values() for span in reply),
         ]
 
     def _spread(self, keys: Mapping[int, Sequence[Any]]) -> Breakage | None:
         """Return a breakage for a group whose rows lie in several parts; None if there is none."""
-        mine = {number: np.unique(np.concatenate(some)) for number, some in keys.items() if some}
-        if len(mine) < 2:
+        part_keys = {
+            number: np.unique(np.concatenate(keys_of_part))
+            for number, keys_of_part in keys.items()
+            if keys_of_part
+        }
+        if len(part_keys) < 2:
             return None
-        found, counts = np.unique(np.concatenate(list(mine.values())), return_counts=True)
+        all_keys, counts = np.unique(np.concatenate(list(part_keys.values())), return_counts=True)
         if not np.any(counts > 1):
             return None
-        key = int(found[counts > 1][0])
-        several = [number for number, some in mine.items() if key in some]
+        key = int(all_keys[counts > 1][0])
+        several = [number for number, keys_of_part in part_keys.items() if key in keys_of_part]
         named = self._source.ask(partial(part.keyed, key=key), several)
-        (index, words), (other, _), *_ = sorted(one for some in named.values() for one in some)
+        (index, words), (other, _), *_ = sorted(
+            row for keys_of_part in named.values() for row in keys_of_part
+        )
         elsewhere = self._source.holding(other)
         return Breakage(
             index,
@@ -111,6 +120,6 @@ class Inspection:
         )
 
 
-def looks_of(given: Iterable[tuple[int, Mapping[str, Sequence[Any]]]]) -> dict[int, list[Look]]:
+def looks_of(answers: Iterable[tuple[int, Mapping[str, Sequence[Any]]]]) -> dict[int, list[Look]]:
     """Return the looks at each part, by the number of the part."""
-    return {number: list(some.get(part.LOOK, ())) for number, some in given}
+    return {number: list(results.get(part.LOOK, ())) for number, results in answers}

@@ -162,27 +162,29 @@ class Intake:
         strange = [name for name in event if name not in FIELDS]
         if strange:
             raise IntakeError(f'unknown field "{strange[0]!s:.60}": {_near(str(strange[0]), FIELDS)}')
-        given = {name: value for name, value in event.items() if value is not None}
+        fields = {name: value for name, value in event.items() if value is not None}
         for name in ("time", "process", "type", "f"):
-            if name not in given:
+            if name not in fields:
                 raise IntakeError(f'it has no "{name}": each has time, process, type and f')
-        time = _number("time", given["time"], "int64")
+        time = _number("time", fields["time"], "int64")
         if self._time is not None and time < self._time:
             raise IntakeError(
                 f"time goes back to {time} ns from {self._time} ns: events must be in order of time"
             )
-        type_ = given["type"]
+        type_ = fields["type"]
         if type_ not in TYPES:
-            raise IntakeError(f"type is {_shown(type_)}: it must be {', '.join(TYPES[:-1])} or {TYPES[-1]}")
-        f = given["f"] = _text("f", given["f"])
-        observer = _OBSERVERS.get(given["process"]) if isinstance(given["process"], int | str) else None
-        if observer is not None and not isinstance(given["process"], bool):
-            rows = self._observed(observer, given)
+            raise IntakeError(
+                f"type is {_shortened(type_)}: it must be {', '.join(TYPES[:-1])} or {TYPES[-1]}"
+            )
+        f = fields["f"] = _text("f", fields["f"])
+        observer = _OBSERVERS.get(fields["process"]) if isinstance(fields["process"], int | str) else None
+        if observer is not None and not isinstance(fields["process"], bool):
+            rows = self._observed(observer, fields)
         elif f in _OF_CLIENTS or f in _TOLD:
-            rows = self._of_client(f, type_, given)
+            rows = self._of_client(f, type_, fields)
         else:
-            known = (*_OF_CLIENTS, *_TOLD)
-            raise IntakeError(f"f is {_shown(f)}: no client does that; {_near(f, known)}")
+            operations = (*_OF_CLIENTS, *_TOLD)
+            raise IntakeError(f"f is {_shortened(f)}: no client does that; {_near(f, operations)}")
         self._time = time
         for row in rows:
             yield self._numbered({"time": time, **row})
@@ -201,50 +203,52 @@ class Intake:
 
     # -------------------------------------------------------------------------------------- clients
 
-    def _of_client(self, f: str, type_: str, given: Event) -> list[Row]:
-        process = self._called("process", given["process"])
+    def _of_client(self, f: str, type_: str, fields: Event) -> list[Row]:
+        process = self._called("process", fields["process"])
         row: Row = {"process": process, "type": type_, "f": f}
         for name in ("group", "broker", "error", "node_id", "role", "subscription"):
-            if name in given:
-                row[name] = _text(name, given[name])
+            if name in fields:
+                row[name] = _text(name, fields[name])
         for name in ("redelivered", "delivery_count", "time_low", "time_high"):
-            if name in given:
-                row[name] = _plain(name, given[name])
+            if name in fields:
+                row[name] = _plain(name, fields[name])
         for name in ("transaction", "connection", "session"):
-            if name in given:
-                row[name] = self._called(name, given[name])
-        if "digest" in given:
-            row["digest"] = numbered("digest", given["digest"])[0]
-        if "headers" in given:
-            row |= self._headers(f, given)
+            if name in fields:
+                row[name] = self._called(name, fields[name])
+        if "digest" in fields:
+            row["digest"] = numbered("digest", fields["digest"])[0]
+        if "headers" in fields:
+            row |= self._headers(f, fields)
         if f in ("send", "ack", "nack", "deliver", "receive", "timeout"):
-            return self._of_message(f, type_, row, given)
+            return self._of_message(f, type_, row, fields)
         if f in ("subscribe", "unsubscribe", "disconnect"):
-            row.setdefault("session", self._default_session(given))
-            if "queue" in given:
-                row["queue"] = _queue(given["queue"])
+            row.setdefault("session", self._default_session(fields))
+            if "queue" in fields:
+                row["queue"] = _queue(fields["queue"])
         if f == "disconnect":
             if type_ != "info":
                 raise IntakeError(f"disconnect is {type_}: it must be info")
             return [row]
-        what = _OF_CLIENTS[f]
-        if what is not None and what not in row:
-            raise IntakeError(f'{f} has no "{what}"')
+        column = _OF_CLIENTS[f]
+        if column is not None and column not in row:
+            raise IntakeError(f'{f} has no "{column}"')
         self._pair(
-            row, None if what is None else row[what], f if what is None else f"{f} of {what} {row[what]}"
+            row,
+            None if column is None else row[column],
+            f if column is None else f"{f} of {column} {row[column]}",
         )
         return [row]
 
-    def _of_message(self, f: str, type_: str, row: Row, given: Event) -> list[Row]:
+    def _of_message(self, f: str, type_: str, row: Row, fields: Event) -> list[Row]:
         if f == "receive":
-            return self._receive(type_, row, given)
+            return self._receive(type_, row, fields)
         name: str | None = None
-        if "message" in given:
-            row["message"], name = numbered("message", given["message"])
-        elif f != "deliver" or "error" not in given:
+        if "message" in fields:
+            row["message"], name = numbered("message", fields["message"])
+        elif f != "deliver" or "error" not in fields:
             raise IntakeError(f'{f} has no "message"')
-        if row.get("time_low", given["time"]) > given["time"]:
-            raise IntakeError(f"time_low is {row['time_low']} ns, which is after {given['time']} ns")
+        if row.get("time_low", fields["time"]) > fields["time"]:
+            raise IntakeError(f"time_low is {row['time_low']} ns, which is after {fields['time']} ns")
         if f == "deliver" and type_ != "ok":
             raise IntakeError(f"deliver is {type_}: it has no invocation and must be ok")
         if f == "timeout" and type_ != "info":
@@ -252,118 +256,118 @@ class Intake:
         if f in ("send", "deliver") and name is not None:
             row["value"] = name
         message = row.get("message")
-        what = f"{f} of message {given.get('message')!s:.60}"
+        operation = f"{f} of message {fields.get('message')!s:.60}"
         sent = self._as_sent(message)
-        if "queue" not in given and "group" not in given:
-            asked = None if type_ == "invoke" else self._open.get((row["process"], f, message))
-            row["queue"], group = asked or ((QUEUE, None) if sent is None else sent[0][:2])
+        if "queue" not in fields and "group" not in fields:
+            open_place = None if type_ == "invoke" else self._open.get((row["process"], f, message))
+            row["queue"], group = open_place or ((QUEUE, None) if sent is None else sent[0][:2])
             row |= {} if group is None else {"group": group}
         else:
-            row["queue"] = _queue(given.get("queue", QUEUE))
+            row["queue"] = _queue(fields.get("queue", QUEUE))
         if f == "send":
-            sent = self._send(type_, row, given, what)
+            sent = self._send(type_, row, fields, operation)
         else:
-            row.setdefault("session", self._default_session(given))
+            row.setdefault("session", self._default_session(fields))
             if f not in ("deliver", "timeout"):
-                self._pair(row, message, what)
+                self._pair(row, message, operation)
         if row.get("group") is None or sent is None:
             return [row]
         row["producer"], row["sequence"] = sent[0].producer, sent[1]
         if f != "send" and self._counts:  # a delivery may name another producer or sequence
-            if "producer" in given:
-                row["producer"] = self._called("producer", given["producer"])
-            if "sequence" in given:
-                row["sequence"] = _sequence(given["sequence"])
+            if "producer" in fields:
+                row["producer"] = self._called("producer", fields["producer"])
+            if "sequence" in fields:
+                row["sequence"] = _sequence(fields["sequence"])
         return [row]
 
-    def _headers(self, f: str, given: Event) -> Row:
+    def _headers(self, f: str, fields: Event) -> Row:
         """Return the digest of a message's headers: the given one, or one of the send's headers.
 
         In a delivery only the headers count whose names the send has. Empty where the event names
         no message, or the names of its send are not known.
         """
-        told = given["headers"]
-        if not isinstance(told, Mapping):
-            return {"headers": numbered("headers", told)[0]}
-        if not all(isinstance(name, str) for name in told):
-            raise IntakeError(f"headers is {_shown(told)}: each name must be a text")
-        if "message" not in given:
+        header_values = fields["headers"]
+        if not isinstance(header_values, Mapping):
+            return {"headers": numbered("headers", header_values)[0]}
+        if not all(isinstance(name, str) for name in header_values):
+            raise IntakeError(f"headers is {_shortened(header_values)}: each name must be a text")
+        if "message" not in fields:
             return {}
-        message = numbered("message", given["message"])[0]
+        message = numbered("message", fields["message"])[0]
         if f == "send":
-            names = tuple(sorted(name.lower() for name in told))
+            names = tuple(sorted(name.lower() for name in header_values))
             self._header_names[message] = self._names_alike.setdefault(names, names)
         names_sent = self._header_names.get(message)
-        return {} if names_sent is None else {"headers": headers.digest(told, names_sent)}
+        return {} if names_sent is None else {"headers": headers.digest(header_values, names_sent)}
 
     def _as_sent(self, message: int | None) -> tuple[_Lane, int] | None:
         code = None if message is None else self._sent.get(message)
         return None if code is None else (self._lane[code >> 64], code & (2**64 - 1))
 
-    def _send(self, type_: str, row: Row, given: Event, what: str) -> tuple[_Lane, int] | None:
+    def _send(self, type_: str, row: Row, fields: Event, operation: str) -> tuple[_Lane, int] | None:
         message, group, process = row["message"], row.get("group"), row["process"]
         if type_ != "invoke":
-            self._pair(row, message, what)
-            known = self._as_sent(message)
+            self._pair(row, message, operation)
+            sent = self._as_sent(message)
             if type_ == "fail":
                 del self._sent[message]
-            return known
+            return sent
         if message in self._sent:
             raise IntakeError(
-                f"{what} is asked for a second time: messages must differ, or nobody can say which of two "
-                "came"
+                f"{operation} is asked for a second time: messages must differ, or nobody can say which of "
+                "two came"
             )
         lane, sequence = _Lane(row["queue"], group, None), 0
         if group is not None:
-            counts = "sequence" in given
+            counts = "sequence" in fields
             if self._counts is None:
                 self._counts = counts
             if counts != self._counts:
                 raise IntakeError("sequence is in some sends and not in others: each has one, or none has")
-            producer = self._called("producer", given["producer"]) if "producer" in given else process
+            producer = self._called("producer", fields["producer"]) if "producer" in fields else process
             lane = _Lane(row["queue"], group, producer)
-            sequence = _sequence(given["sequence"]) if counts else self._sequences[lane]
+            sequence = _sequence(fields["sequence"]) if counts else self._sequences[lane]
             self._sequences[lane] = sequence + 1
-        self._pair(row, message, what)
+        self._pair(row, message, operation)
         number = self._lanes.setdefault(lane, len(self._lane))
         if number == len(self._lane):
             self._lane.append(lane)
         self._sent[message] = number << 64 | sequence
         return lane, sequence
 
-    def _receive(self, type_: str, row: Row, given: Event) -> list[Row]:
+    def _receive(self, type_: str, row: Row, fields: Event) -> list[Row]:
         process = row["process"]
-        queue = _queue(given.get("queue", QUEUE))
+        queue = _queue(fields.get("queue", QUEUE))
         if type_ == "invoke":
             if process in self._receiving:
                 raise IntakeError(
                     f"receive is invoked by process {process}, which has asked before and has no answer yet"
                 )
-            self._receiving[process] = queue, given["time"]
+            self._receiving[process] = queue, fields["time"]
             return []
-        asked, since = self._receiving.pop(process, (None, None))
+        asked_queue, since = self._receiving.pop(process, (None, None))
         if type_ == "info":
-            row = {"process": process, "type": "info", "f": "receive", "queue": asked or queue}
-            return [row | ({"error": _text("error", given["error"])} if "error" in given else {})]
-        if type_ == "fail" or "message" not in given:
+            row = {"process": process, "type": "info", "f": "receive", "queue": asked_queue or queue}
+            return [row | ({"error": _text("error", fields["error"])} if "error" in fields else {})]
+        if type_ == "fail" or "message" not in fields:
             return []
-        told = {name: value for name, value in given.items() if name != "error"}
+        delivery = {name: value for name, value in fields.items() if name != "error"}
         if since is not None:
             row.setdefault("time_low", since)
-        rows = self._of_message("deliver", "ok", {**row, "f": "deliver", "type": "ok"}, told)
+        rows = self._of_message("deliver", "ok", {**row, "f": "deliver", "type": "ok"}, delivery)
         ack = {
             name: value for name, value in rows[0].items()
             if name in ("process", "queue", "group", "message", "session", "producer", "sequence", "broker")
         }  # fmt: skip
         return [*rows, {**ack, "type": "invoke", "f": "ack"}, {**ack, "type": "ok", "f": "ack"}]
 
-    def _default_session(self, given: Event) -> int:
-        if "session" in given:
-            return self._called("session", given["session"])
-        return self._called("session", given["process"])
+    def _default_session(self, fields: Event) -> int:
+        if "session" in fields:
+            return self._called("session", fields["session"])
+        return self._called("session", fields["process"])
 
-    def _pair(self, row: Row, what: Any, words: str) -> None:
-        key = (row["process"], row["f"], what)
+    def _pair(self, row: Row, subject: Any, words: str) -> None:
+        key = (row["process"], row["f"], subject)
         place = (row.get("queue"), row.get("group"))
         if row["type"] == "invoke":
             if key in self._open:
@@ -387,27 +391,27 @@ class Intake:
 
     # ------------------------------------------------------------------------------------ observers
 
-    def _observed(self, process: int, given: Event) -> list[Row]:
-        row: Row = {"process": process, "type": given["type"], "f": given["f"]}
+    def _observed(self, process: int, fields: Event) -> list[Row]:
+        row: Row = {"process": process, "type": fields["type"], "f": fields["f"]}
         if process == NEMESIS:
-            return self._fault(row, given)
+            return self._fault(row, fields)
         for name in FIELDS:
-            if name not in given or name in row or name in ("time", "value"):
+            if name not in fields or name in row or name in ("time", "value"):
                 continue
             if name in ("message", "digest", "headers"):
-                row[name], _ = numbered(name, given[name])
+                row[name], _ = numbered(name, fields[name])
             elif name in _NAMED:
-                row[name] = self._called(name, given[name])
+                row[name] = self._called(name, fields[name])
             elif name == "queue":
-                row[name] = _queue(given[name])
+                row[name] = _queue(fields[name])
             else:
-                row[name] = _plain(name, given[name])
-        if "value" in given:
-            row["value"] = _value(given["value"])
+                row[name] = _plain(name, fields[name])
+        if "value" in fields:
+            row["value"] = _value(fields["value"])
         if row["f"] == "phase" and process == HARNESS:
             if row.get("value") not in _PHASES:
                 raise IntakeError(
-                    f"the phase is {_shown(row.get('value'))}: it must be one of {', '.join(_PHASES)}"
+                    f"the phase is {_shortened(row.get('value'))}: it must be one of {', '.join(_PHASES)}"
                 )
             wrong = breakage.of_observer(row | dict.fromkeys(set(COLUMNS) - set(row)))
             if wrong:
@@ -415,7 +419,7 @@ class Intake:
             return self._phase(str(row["value"]))
         wrong = breakage.of_observer(row | dict.fromkeys(set(COLUMNS) - set(row)))
         if not wrong and process == MONITOR and row["f"] not in ("role", "takeover", "replication"):
-            wrong = f"f is {_shown(row['f'])}: the monitor records nothing of that name"
+            wrong = f"f is {_shortened(row['f'])}: the monitor records nothing of that name"
         if not wrong and row["f"] == "browse" and "queue" in row and row["type"] != "ok":
             wrong = f"browse of a message is {row['type']}: it must be ok"
         if wrong:
@@ -425,13 +429,13 @@ class Intake:
     def _phase(self, value: str) -> list[Row]:
         values: tuple[str, ...] = ("drain", DRAINED, "browse", "end") if value == DRAINED else (value,)
         self._phases.update(values)
-        return [{"process": HARNESS, "type": "info", "f": "phase", "value": one} for one in values]
+        return [{"process": HARNESS, "type": "info", "f": "phase", "value": phase} for phase in values]
 
-    def _fault(self, row: Row, given: Event) -> list[Row]:
+    def _fault(self, row: Row, fields: Event) -> list[Row]:
         self.faults = True
-        value = _value(given["value"]) if "value" in given else None
-        told = json_object(value)
-        if told is not None and "label" in told:
+        value = _value(fields["value"]) if "value" in fields else None
+        object_value = json_object(value)
+        if object_value is not None and "label" in object_value:
             row["value"] = value
             wrong = breakage.of_fault(row, self._labels)
             if wrong:
@@ -439,8 +443,11 @@ class Intake:
             return [row]
         kind = f"nemesis:{row['f']}"
         label = f"{kind} {self.rows}"
-        said = msgspec.json.encode({"label": label, "shape": "", "target": ""}).decode()
-        return [{"process": NEMESIS, "type": one, "f": kind, "value": said} for one in ("invoke", "info")]
+        label_value = msgspec.json.encode({"label": label, "shape": "", "target": ""}).decode()
+        return [
+            {"process": NEMESIS, "type": type_, "f": kind, "value": label_value}
+            for type_ in ("invoke", "info")
+        ]
 
     # ---------------------------------------------------------------------------------------- parts
 
@@ -458,7 +465,7 @@ class Intake:
         if before is not kind:
             words = {str: "a text", int: "a number"}
             raise IntakeError(
-                f"{field} is {_shown(value)}, {words[kind]}, and was {words[before]} before: one "
+                f"{field} is {_shortened(value)}, {words[kind]}, and was {words[before]} before: one "
                 "or the other throughout"
             )
         if kind is int:
@@ -473,7 +480,7 @@ class Intake:
 def numbered(field: str, value: Any) -> tuple[int, str | None]:
     """Return a number for a value, and the value as text where it is no number of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, int | str | float):
-        raise IntakeError(f"{field} is {_shown(value)}: it must be a number or a text")
+        raise IntakeError(f"{field} is {_shortened(value)}: it must be a number or a text")
     if isinstance(value, int) and -(2**63) < value < 2**63:
         return value, None
     name = _text(field, value if isinstance(value, str) else repr(value))
@@ -482,9 +489,9 @@ def numbered(field: str, value: Any) -> tuple[int, str | None]:
 
 def _number(field: str, value: Any, kind: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise IntakeError(f"{field} is {_shown(value)}: it must be a whole number")
+        raise IntakeError(f"{field} is {_shortened(value)}: it must be a whole number")
     if not -(2 ** _BITS[kind]) < value < 2 ** _BITS[kind]:
-        raise IntakeError(f"{field} is {_shown(value)}: it has no place in {_BITS[kind] + 1} bits")
+        raise IntakeError(f"{field} is {_shortened(value)}: it has no place in {_BITS[kind] + 1} bits")
     return value
 
 
@@ -496,11 +503,12 @@ def _queue(value: Any) -> str:
     name = _text("queue", value)
     if name.startswith(TOPIC):
         raise IntakeError(
-            f"queue is {_shown(name)}: what begins with {TOPIC} is a topic, and topics are not taken"
+            f"queue is {_shortened(name)}: what begins with {TOPIC} is a topic, and topics are not taken"
         )
     if name.startswith(TEMPORARY):
         raise IntakeError(
-            f"queue is {_shown(name)}: what begins with {TEMPORARY} is a temporary queue, and none is taken"
+            f"queue is {_shortened(name)}: what begins with {TEMPORARY} is a temporary queue, "
+            "and none is taken"
         )
     return name
 
@@ -514,7 +522,7 @@ def _sequence(value: Any) -> int:
 
 def _text(field: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise IntakeError(f"{field} is {_shown(value)}: it must be a text")
+        raise IntakeError(f"{field} is {_shortened(value)}: it must be a text")
     if not value.isascii():
         try:
             value.encode()
@@ -531,7 +539,7 @@ def _plain(field: str, value: Any) -> Any:
         return _number(field, value, kind)
     if kind == "bool":
         if not isinstance(value, bool):
-            raise IntakeError(f"{field} is {_shown(value)}: it must be true or false")
+            raise IntakeError(f"{field} is {_shortened(value)}: it must be true or false")
         return value
     return _text(field, value)
 
@@ -540,7 +548,7 @@ def _value(value: Any) -> str:
     return _text("value", value) if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
@@ -548,6 +556,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _near(name: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(known)}"
+def _near(name: str, names: tuple[str, ...]) -> str:
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(names)}"

@@ -56,7 +56,7 @@ from checkers.consumers import Consumer
 from checkers.decide import decide
 from checkers.excuses import Window
 from checkers.facts import Facts
-from checkers.findings import Discoveries, compose, told
+from checkers.findings import Discoveries, compose, select_findings
 from checkers.inspection import NOT_JUDGED, UNTOLD, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
@@ -169,14 +169,14 @@ class Examination:
     There is only run 0, unless many histories are judged at once.
     """
 
-    known: Mapping[int, Facts]
+    facts_by_run: Mapping[int, Facts]
     reigns: Mapping[int, list[roles.CertainReign]]
     overlaps: Mapping[int, list[roles.Overlap]]
     windows: Sequence[roles.Window]
     doubles: Mapping[int, list[takeovers.Double]] = field(default_factory=dict)
     divergences: Mapping[int, list[views.Divergence]] = field(default_factory=dict)
     found: dict[int, dict[str, Found]] = field(default_factory=dict)
-    kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    survivors: dict[Place, tuple[int, int]] = field(default_factory=dict)
     overtakers: dict[Instance, int] = field(default_factory=dict)
     pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
@@ -187,9 +187,9 @@ class Examination:
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
 
-    def add(self, found: Mapping[int, Mapping[str, Found]], examples: int) -> None:
+    def add(self, instances: Mapping[int, Mapping[str, Found]], examples: int) -> None:
         """Add kinds that were found, by run, and keep the earliest ``examples`` of each."""
-        self.found = merged([self.found, found], examples)
+        self.found = merged([self.found, instances], examples)
 
     def add_instances(self, instances: Sequence[Instance], examples: int) -> None:
         """Add instances of any kinds, and keep the earliest ``examples`` of each kind."""
@@ -198,7 +198,7 @@ class Examination:
             by_run.setdefault(instance.run, {}).setdefault(instance.name, []).append(instance)
         self.add(
             {
-                run: {name: Found(len(some), tuple(some)) for name, some in kinds.items()}
+                run: {name: Found(len(same_kind), tuple(same_kind)) for name, same_kind in kinds.items()}
                 for run, kinds in by_run.items()
             },
             examples,
@@ -217,61 +217,63 @@ def judge(source: HistorySource, options: CheckOptions) -> Verdict:
             statistics=Statistics(rows=source.rows, seconds=check_run.seconds),
             guarantee=options.guarantee, ordered=options.ordered,
         )  # fmt: skip
-    known = case.known.get(0, Facts())
-    found = case.found.get(0, {})
-    kinds = told(found, options)
+    run_facts = case.facts_by_run.get(0, Facts())
+    instances = case.found.get(0, {})
+    kinds = select_findings(instances, options)
     check_run.unknown += map(str, inspection.confined)
     windows: dict[str, Sequence[Window]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
-    decision = decide(kinds, known, options, windows=windows, unknown=check_run.unknown)
+    decision = decide(kinds, run_facts, options, windows=windows, unknown=check_run.unknown)
     if inspection.confined and decision.valid is not False:
         raise HistoryError(inspection.confined[0].line)
     figures = Statistics(rows=source.rows)
     if case.figures is not None:
-        figures = statistics.read(source.rows, case.figures, known)
-    figures = statistics.with_counts(figures, found)
-    for one in case.totals:
-        figures = msgspec.structs.replace(figures, total=one.total)
+        figures = statistics.read(source.rows, case.figures, run_facts)
+    figures = statistics.with_counts(figures, instances)
+    for item in case.totals:
+        figures = msgspec.structs.replace(figures, total=item.total)
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
-        pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
+        pauses=case.pauses, hungers=case.hungers, survivors=case.survivors, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []), torn=case.torn, overtakers=case.overtakers,
-        totals=[one.wrong for one in case.totals if one.wrong is not None], inversions=case.inversions,
+        totals=[item.wrong for item in case.totals if item.wrong is not None], inversions=case.inversions,
         unrecovered=case.unrecovered,
     )  # fmt: skip
-    findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
+    findings = check_run.attempt(
+        "witnesses", lambda: compose(source, discoveries, decision, options, run_facts)
+    )
     if findings is None:  # the findings stand without witnesses
-        findings = compose(None, discoveries, decision, options, known)
+        findings = compose(None, discoveries, decision, options, run_facts)
         decision = replace(decision, unknown=tuple(sorted(set(check_run.unknown))))
     if decision.undecided is not None:
-        what = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
+        so_far = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
         text = f"{' and '.join(sorted(decision.open, key=rank))}{NOT_DECIDED}{decision.undecided}"
-        decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
+        decision = replace(decision, undecided=f"{text}: so far {so_far}" if so_far else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     first = decision.trouble is not None  # the machine's trouble comes before the findings
-    left = [
+    omissions = [
         f"{', '.join(sorted(UNTOLD[subject], key=rank))}{LEFT_OUT}no broker can be asked for {subject}"
         for subject in options.broker.untold
     ]
     if untold := _untold(source, options):
         names = ", ".join(sorted(untold, key=rank))
-        left.append(f"{names}{LEFT_OUT}the history has no {', '.join(sorted(source.lacking))}")
-    wanted = {name: why for name, why in options.not_judged.items() if name in looked_for(options)}
-    for why in dict.fromkeys(wanted.values()):
-        names = ", ".join(sorted((name for name, one in wanted.items() if one == why), key=rank))
-        left.append(f"{names}{LEFT_OUT}{why}")
-    if known.receives and known.missing and decision.undecided is None and "lost" not in found:
-        left.append(
-            f"{known.missing} messages are missing, which {known.receives.total()} receives of unknown "
-            "outcome may have taken"
+        omissions.append(f"{names}{LEFT_OUT}the history has no {', '.join(sorted(source.lacking))}")
+    exclusions = {name: why for name, why in options.not_judged.items() if name in looked_for(options)}
+    for why in dict.fromkeys(exclusions.values()):
+        names = ", ".join(sorted((name for name, item in exclusions.items() if item == why), key=rank))
+        omissions.append(f"{names}{LEFT_OUT}{why}")
+    if run_facts.receives and run_facts.missing and decision.undecided is None and "lost" not in instances:
+        omissions.append(
+            f"{run_facts.missing} messages are missing, which {run_facts.receives.total()} receives of "
+            "unknown outcome may have taken"
         )
     if figures.redeliveries and case.figures is not None and case.figures.marks == {(0, False)}:
-        left.append(
+        omissions.append(
             f"{figures.redeliveries} deliveries were not the first of their message, and no delivery of the "
             "whole run was marked as redelivered"
         )
     return Verdict(
         valid=decision.valid,
-        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *left),
+        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *omissions),
         findings=tuple(findings),
         statistics=msgspec.structs.replace(figures, seconds=dict(check_run.seconds)),
         guarantee=options.guarantee,
@@ -292,9 +294,9 @@ def examine(check_run: CheckRun) -> Examination | None:
     if temporary is None:
         return None
     case, unheard = _begin(check_run)
-    phases = {run: known.phases for run, known in case.known.items()}
-    last_ns = {run: known.last_ns for run, known in case.known.items()}
-    died = deaths.read(case.known, source.control)
+    phases = {run: run_facts.phases for run, run_facts in case.facts_by_run.items()}
+    last_ns = {run: run_facts.last_ns for run, run_facts in case.facts_by_run.items()}
+    died = deaths.read(case.facts_by_run, source.control)
     every_consumer: list[Consumer] | None = []
     if subscribed.numbers or subscribed.selectors or temporary.numbers:
         every_consumer = check_run.attempt(
@@ -310,16 +312,18 @@ def examine(check_run: CheckRun) -> Examination | None:
         windows=roles.by_broker(case.windows),
         limit_s=options.deadline_s,
         since_ns=check_run.attempt("phases", waited) or {},
-        owners=stores.owners(case.known),
+        owners=stores.owners(case.facts_by_run),
         deaths=died,
-        clocks=clocks.read(case.known, renamed(source.control)),
+        clocks=clocks.read(case.facts_by_run, renamed(source.control)),
         last_ns=last_ns,
-        drained_ns={run: known.drained_ns for run, known in case.known.items()},
+        drained_ns={run: run_facts.drained_ns for run, run_facts in case.facts_by_run.items()},
         waiting=frozenset(
-            run for run, known in case.known.items() if known.waiting(options.broker.redelivery_s)
+            run
+            for run, run_facts in case.facts_by_run.items()
+            if run_facts.waiting(options.broker.redelivery_s)
         ),
-        complete=_complete(case.known),
-        drained_from={run: known.drained_from for run, known in case.known.items()},
+        complete=_complete(case.facts_by_run),
+        drained_from={run: run_facts.drained_from for run, run_facts in case.facts_by_run.items()},
         promises=options.broker,
         subscriptions=subscribed,
         choosers=selective.group_by_queue(every_consumer),
@@ -327,7 +331,9 @@ def examine(check_run: CheckRun) -> Examination | None:
         consumers=queues.group_by_queue(every_consumer),
         ordered=options.ordered,
         lossless=options.guarantee in LOSSLESS,
-        unheard=frozenset((run, queue) for run, known in case.known.items() for queue in known.receives),
+        unheard=frozenset(
+            (run, queue) for run, run_facts in case.facts_by_run.items() for queue in run_facts.receives
+        ),
         look_step=0 if check_run.inspection is None else check_run.inspection.step,
         look_keys=source.laid_out,
         look_lacking=source.lacking,
@@ -336,28 +342,30 @@ def examine(check_run: CheckRun) -> Examination | None:
     if check_run.inspection is not None and not any(
         part.LOOK in answer.failed for answer in answers.values()
     ):
-        check_run.inspection.judged(looks_of((number, answer.given) for number, answer in answers.items()))
+        check_run.inspection.judged(looks_of((number, answer.results) for number, answer in answers.items()))
     question = replace(question, look_step=0)
-    given: dict[str, list[Any]] = {
-        name: [one for answer in answers.values() for one in answer.given.get(name, ())]
+    results: dict[str, list[Any]] = {
+        name: [item for answer in answers.values() for item in answer.results.get(name, ())]
         for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
     }
-    given["delivery"], missing = _delivery(check_run, question, given["delivery"], case.known)
+    results["delivery"], missing = _delivery(check_run, question, results["delivery"], case.facts_by_run)
     examples = options.examples
     for by_run in (case.overlaps, case.doubles, case.divergences):
-        case.add_instances([one.instance(run) for run, some in by_run.items() for one in some], examples)
-    for delivered in given["delivery"]:
-        case.kept |= delivered.kept
+        case.add_instances(
+            [item.instance(run) for run, of_run in by_run.items() for item in of_run], examples
+        )
+    for delivered in results["delivery"]:
+        case.survivors |= delivered.survivors
         case.overtakers |= delivered.overtakers
-    skipped_effects = [(delivered.effects, delivered.places) for delivered in given["delivery"]]
+    skipped_effects = [(delivered.effects, delivered.places) for delivered in results["delivery"]]
     if options.broker.fifo:
-        skipped_effects.append(_skipped(check_run, question, given["delivery"], case))
+        skipped_effects.append(_skipped(check_run, question, results["delivery"], case))
     case.add(
         merged(
             [
-                *(delivered.found for delivered in given["delivery"]),
-                *given["order"],
-                *given["fifo"],
+                *(delivered.found for delivered in results["delivery"]),
+                *results["order"],
+                *results["fifo"],
                 *_sessions(check_run, question, answers),
             ],
             examples,
@@ -365,15 +373,15 @@ def examine(check_run: CheckRun) -> Examination | None:
         examples,
     )
     for run, counts in missing.items():
-        one = case.known[run]
-        one.missing, certain = sum(counts.values()), one.certain(counts)
-        if certain < one.missing and "lost" in case.found.get(run, {}):
+        item = case.facts_by_run[run]
+        item.missing, certain = sum(counts.values()), item.certain(counts)
+        if certain < item.missing and "lost" in case.found.get(run, {}):
             case.found[run]["lost"] = replace(case.found[run]["lost"], count=certain)
     in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), question.windows))
-    case.answers = roles.merged([*given["roles"], in_control or {}])
+    case.answers = roles.merged([*results["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
     pauses = check_run.attempt(
-        "pauses", lambda: _pauses(source, question, given["availability"], given["groups"])
+        "pauses", lambda: _pauses(source, question, results["availability"], results["groups"])
     )
     case.pauses = pauses or []
     case.add_instances([pause.instance() for pause in case.pauses], examples)
@@ -381,63 +389,69 @@ def examine(check_run: CheckRun) -> Examination | None:
         starved.NAME in answer.failed for answer in answers.values()
     ):
         case.hungers = (
-            check_run.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
+            check_run.attempt("starved", lambda: _hungers(source, question, results["starved"])) or []
         )
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
     if options.broker.fifo:
-        whole = check_run.attempt("queues", lambda: _queues(source, question, case.known))
-        case.add_instances(whole or [], examples)
-    case.figures = statistics.merged(given["statistics"])
+        queue_instances = check_run.attempt("queues", lambda: _queues(source, question, case.facts_by_run))
+        case.add_instances(queue_instances or [], examples)
+    case.figures = statistics.merged(results["statistics"])
     for run, broker in case.figures.brokers:
-        case.known[run].took.add(broker)
+        case.facts_by_run[run].took.add(broker)
     for run, index in case.figures.sent_until.items():
-        case.known[run].sent_until = index
-    question = replace(question, complete=_complete(case.known))
+        case.facts_by_run[run].sent_until = index
+    question = replace(question, complete=_complete(case.facts_by_run))
     case.add(_forwarded(case.found, question.complete), examples)
     case.torn = (
         check_run.attempt(
-            "transactions", lambda: _torn(source, question, given["transactions"], skipped_effects)
+            "transactions", lambda: _torn(source, question, results["transactions"], skipped_effects)
         )
         or []
     )
-    case.add_instances([one.instance() for one in case.torn], examples)
-    case.totals = check_run.attempt("totals", lambda: _totals(source, question, given["totals"])) or []
-    case.add_instances([one.wrong.instance() for one in case.totals if one.wrong is not None], examples)
+    case.add_instances([item.instance() for item in case.torn], examples)
+    case.totals = check_run.attempt("totals", lambda: _totals(source, question, results["totals"])) or []
+    case.add_instances([item.wrong.instance() for item in case.totals if item.wrong is not None], examples)
     case.inversions = (
-        check_run.attempt("priorities", lambda: _inversions(source, question, given["priorities"])) or []
+        check_run.attempt("priorities", lambda: _inversions(source, question, results["priorities"])) or []
     )
-    case.add_instances([one.instance() for one in case.inversions], examples)
-    case.unrecovered = availability.not_recovered(phases, given["recovery"], options.recovery_bound_s)
+    case.add_instances([item.instance() for item in case.inversions], examples)
+    case.unrecovered = availability.not_recovered(phases, results["recovery"], options.recovery_bound_s)
     case.add_instances(list(case.unrecovered), examples)
     for (run, f, type_), count in case.figures.census.items():
-        facts.add_census(case.known[run], f, type_, count)
-    said = check_run.attempt(admitted.NAME, lambda: _admitted(source, case.known, options.broker.admits))
-    case.add_instances(said or [], examples)
-    check_run.attempt("reach", lambda: _reached(source, case.known, given["reach"]))
-    for run, some in case.found.items():
-        case.found[run] = {name: found for name, found in some.items() if name not in unheard[run]}
+        facts.add_census(case.facts_by_run[run], f, type_, count)
+    admissions = check_run.attempt(
+        admitted.NAME, lambda: _admitted(source, case.facts_by_run, options.broker.admits)
+    )
+    case.add_instances(admissions or [], examples)
+    check_run.attempt("reach", lambda: _reached(source, case.facts_by_run, results["reach"]))
+    for run, of_run in case.found.items():
+        case.found[run] = {name: instances for name, instances in of_run.items() if name not in unheard[run]}
     case.pauses = [pause for pause in case.pauses if "unavailable" not in unheard[pause.run]]
     case.hungers = [hunger for hunger in case.hungers if starved.NAME not in unheard[hunger.run]]
     return case
 
 
 def _forwarded(
-    found: Mapping[int, Mapping[str, Found]], complete: frozenset[int]
+    instances: Mapping[int, Mapping[str, Found]], complete: frozenset[int]
 ) -> dict[int, dict[str, Found]]:
     """Return the messages that are stuck on their way to another broker.
 
     Only runs count in which every store was read.
     """
     return {
-        run: {"stuck": Found(some.count, tuple(replace(one, name="stuck") for one in some.first))}
-        for run, kinds in found.items()
-        if run in complete and (some := kinds.get(delivery.FORWARDED)) is not None
+        run: {
+            "stuck": Found(
+                forwarded.count, tuple(replace(instance, name="stuck") for instance in forwarded.first)
+            )
+        }
+        for run, kinds in instances.items()
+        if run in complete and (forwarded := kinds.get(delivery.FORWARDED)) is not None
     }
 
 
-def _complete(known: Mapping[int, Facts]) -> frozenset[int]:
+def _complete(facts_by_run: Mapping[int, Facts]) -> frozenset[int]:
     """Return the runs in which everything was drained and every store read, as far as is known."""
-    return frozenset(run for run, one in known.items() if one.undecided() is None)
+    return frozenset(run for run, run_facts in facts_by_run.items() if run_facts.undecided() is None)
 
 
 def _untold(source: HistorySource, options: CheckOptions) -> dict[str, list[str]]:
@@ -469,38 +483,43 @@ def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
             untold.update(NOT_JUDGED[subject])
         return otherwise if result is None else result
 
-    known = check_run.attempt("facts", lambda: facts.read(source.control, source.last_ns))
-    if known is None:
-        known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
+    facts_by_run = check_run.attempt("facts", lambda: facts.read(source.control, source.last_ns))
+    if facts_by_run is None:
+        facts_by_run = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
         untold.update(*NOT_JUDGED.values())
     for subject in check_run.options.broker.untold:
         untold.update(UNTOLD[subject])
-        for one in known.values():
-            one.forget(subject)
+        for item in facts_by_run.values():
+            item.forget(subject)
     for run, confined in check_run.confined.items():
         for row in confined:
-            known[run].forget(row.of)
-    case = attempt("roles", lambda: _reigns(known), Examination(known, {}, {}, []))
-    case.divergences = attempt("views", lambda: _divergences(known), {})
-    spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in check_run.confined.items()}
-    return case, {run: untold.union(*spoilt.get(run, ())) for run in known}
+            facts_by_run[run].forget(row.of)
+    case = attempt("roles", lambda: _reigns(facts_by_run), Examination(facts_by_run, {}, {}, []))
+    case.divergences = attempt("views", lambda: _divergences(facts_by_run), {})
+    spoilt = {run: [NOT_JUDGED[item.of] for item in rows] for run, rows in check_run.confined.items()}
+    return case, {run: untold.union(*spoilt.get(run, ())) for run in facts_by_run}
 
 
-def _reigns(known: Mapping[int, Facts]) -> Examination:
-    reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
-    overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
-    taken = {run: takeovers.read(some.takeovers, some.roles, some.last_ns) for run, some in known.items()}
+def _reigns(facts_by_run: Mapping[int, Facts]) -> Examination:
+    reigns = {run: roles.reigns(of_run.roles, of_run.last_ns) for run, of_run in facts_by_run.items()}
+    overlaps = {run: roles.overlaps(of_run) for run, of_run in reigns.items()}
+    taken = {
+        run: takeovers.read(of_run.takeovers, of_run.roles, of_run.last_ns)
+        for run, of_run in facts_by_run.items()
+    }
     windows = [
         window
-        for run, some in reigns.items()
-        for window in roles.windows_of(run, known[run].roles, some, overlaps[run], taken[run])
+        for run, of_run in reigns.items()
+        for window in roles.windows_of(run, facts_by_run[run].roles, of_run, overlaps[run], taken[run])
     ]
-    doubles = {run: list(takeovers.doubles(some)) for run, some in taken.items()}
-    return Examination(known, reigns, overlaps, windows, doubles)
+    doubles = {run: list(takeovers.doubles(of_run)) for run, of_run in taken.items()}
+    return Examination(facts_by_run, reigns, overlaps, windows, doubles)
 
 
-def _divergences(known: Mapping[int, Facts]) -> dict[int, list[views.Divergence]]:
-    return {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
+def _divergences(facts_by_run: Mapping[int, Facts]) -> dict[int, list[views.Divergence]]:
+    return {
+        run: list(views.divergences(views.read(run_facts.views))) for run, run_facts in facts_by_run.items()
+    }
 
 
 def _control(source: HistorySource) -> tuple[Rows, PlaceTable]:
@@ -519,9 +538,9 @@ def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
     rows, groups = check_run.row_families, check_run.group_families
 
     def job(
-        some_rows: Mapping[str, part.RowFamily], some_groups: Mapping[str, part.GroupFamily]
+        row_families: Mapping[str, part.RowFamily], group_families: Mapping[str, part.GroupFamily]
     ) -> Callable[[], dict[int, PartAnswer]]:
-        work = partial(part.answer, question=question, rows=some_rows, groups=some_groups)
+        work = partial(part.answer, question=question, rows=row_families, groups=group_families)
         return lambda: source.ask(work)
 
     answers = check_run.attempt("rules", job(rows, groups), quietly=True, deadlines=_ALL_AT_ONCE)
@@ -531,9 +550,9 @@ def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
         answers = {}
         for piece in pieces:
             for number, answer in (piece or {}).items():
-                known = answers.get(number, PartAnswer({}, {}))
+                earlier = answers.get(number, PartAnswer({}, {}))
                 answers[number] = PartAnswer(
-                    {**known.given, **answer.given}, {**known.failed, **answer.failed}
+                    {**earlier.results, **answer.results}, {**earlier.failed, **answer.failed}
                 )
     failed: dict[str, str] = {}
     for answer in answers.values():
@@ -543,7 +562,10 @@ def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
 
 
 def _delivery(
-    check_run: CheckRun, question: Question, given: list[part.Delivered], known: Mapping[int, Facts]
+    check_run: CheckRun,
+    question: Question,
+    first_round: list[part.Delivered],
+    facts_by_run: Mapping[int, Facts],
 ) -> tuple[list[part.Delivered], dict[int, dict[str, int]]]:
     """Return what became of messages, and the number of missing messages by run and queue.
 
@@ -552,19 +574,19 @@ def _delivery(
     something else may have been answered there later. Receives of unknown outcome may have taken
     all that is missing in a queue.
     """
-    stray = joined(delivered.stray for delivered in given) if given else None
-    late = joined(delivered.late for delivered in given) if given else None
+    stray = joined(delivered.stray for delivered in first_round) if first_round else None
+    late = joined(delivered.late for delivered in first_round) if first_round else None
 
-    def again(changed: Question) -> list[part.Delivered]:
+    def ask_again(changed: Question) -> list[part.Delivered]:
         family = {"delivery": check_run.group_families["delivery"]}
         work = partial(part.answer, question=changed, rows={}, groups=family)
         answers = check_run.source.ask(work).values()
         for answer in answers:
             check_run.unknown += answer.failed.values()
-        return [one for answer in answers for one in answer.given.get("delivery", ())]
+        return [result for answer in answers for result in answer.results.get("delivery", ())]
 
     def ask() -> tuple[list[part.Delivered], dict[int, dict[str, int]]]:
-        changed, found = question, given
+        changed, results = question, first_round
         if stray is not None and len(stray.run):
             sends = joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
             elsewhere = delivery.elsewhere(stray, sends)
@@ -574,15 +596,15 @@ def _delivery(
             answered = _answered_since(check_run.source, question, late)
             changed = replace(changed, deaths=replace(changed.deaths, answered=answered))
         if changed is not question:
-            found = again(changed)
+            results = ask_again(changed)
         missing: dict[int, dict[str, int]] = {}
-        for (run, queue), count in ((key, n) for one in found for key, n in one.missing.items()):
+        for (run, queue), count in ((key, n) for result in results for key, n in result.missing.items()):
             queues = missing.setdefault(run, {})
             queues[queue] = queues.get(queue, 0) + count
         taken = frozenset(
-            (run, queue) for run, counts in missing.items() for queue in known[run].taken(counts)
+            (run, queue) for run, counts in missing.items() for queue in facts_by_run[run].taken(counts)
         )
-        return (again(replace(changed, taken=taken)) if taken else found), missing
+        return (ask_again(replace(changed, taken=taken)) if taken else results), missing
 
     return check_run.attempt("delivery", ask) or ([], {})
 
@@ -591,8 +613,8 @@ def _answered_since(source: HistorySource, question: Question, late: links.Under
     """Return the latest answers to the sessions and connections of ``late`` acknowledgements."""
     spans = links.Spans.of(late)
     control, _ = _control(source)
-    asked = source.ask(partial(part.served_sessions, spans=spans)).values()
-    proofs, questions, servers = zip(*(one for some in asked for one in some), strict=True)
+    replies = source.ask(partial(part.served_sessions, spans=spans)).values()
+    proofs, questions, servers = zip(*(of_slice for reply in replies for of_slice in reply), strict=True)
     return deaths.AnsweredSince.of(
         joined([links.questions(control, spans), *questions]),
         joined([links.servers(control, spans), *servers]),
@@ -607,103 +629,117 @@ def _sessions(
 
     Parts that could not decide it alone are asked again, with the facts of all parts.
     """
-    held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
-    open_ = [n for n, some in held.items() if any(one.open for one in some)]
+    first_round = {n: answer.results.get("sessions", []) for n, answer in answers.items()}
+    open_ = [n for n, of_part in first_round.items() if any(result.open for result in of_part)]
     source = check_run.source
 
     def ask() -> dict[int, Mapping[int, Mapping[str, Found]]]:
-        spans = links.Spans.of(joined([one.wanted for some in held.values() for one in some]))
+        spans = links.Spans.of(
+            joined([result.excused for of_part in first_round.values() for result in of_part])
+        )
         control, _ = _control(source)
-        gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
-        answered = joined([links.questions(control, spans), *(some for _, some in gathered)])
+        gathered = [
+            pair for of_part in source.ask(partial(part.proofs, spans=spans)).values() for pair in of_part
+        ]
+        answered = joined([links.questions(control, spans), *(of_part for _, of_part in gathered)])
         proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
-        known = links.SessionFacts(proven, links.LinkAnswers(answered))
-        return source.ask(partial(part.conflicts, question=question, known=known), open_)
+        session_facts = links.SessionFacts(proven, links.LinkAnswers(answered))
+        return source.ask(partial(part.conflicts, question=question, session_facts=session_facts), open_)
 
-    asked = (check_run.attempt("sessions", ask) or {}) if open_ else {}
-    return [asked.get(n, one.found) for n, some in held.items() for one in some]
+    second_round = (check_run.attempt("sessions", ask) or {}) if open_ else {}
+    return [second_round.get(n, result.found) for n, of_part in first_round.items() for result in of_part]
 
 
 def _pauses(
-    source: HistorySource, question: Question, given: Sequence[Any], troubled: Sequence[frozenset[Place]]
+    source: HistorySource, question: Question, slots: Sequence[Any], troubled: Sequence[frozenset[Place]]
 ) -> list[availability.Outage]:
     bound_ns = question.bound_ns
-    gaps = availability.gaps(availability.merged(given), bound_ns)
+    gaps = availability.gaps(availability.merged(slots), bound_ns)
     groups = frozenset().union(*troubled)
     if not gaps and not groups:
         return []
-    asking = partial(part.questions, question=question, wanted=gaps, troubled=groups)
-    asked = source.ask(asking).values()
-    found = availability.begun(gaps, [one for some in asked for one in some.of_gaps], bound_ns)
-    return sorted([*found, *(pause for some in asked for pause in some.of_groups)])
+    asking = partial(part.questions, question=question, gaps=gaps, troubled=groups)
+    replies = source.ask(asking).values()
+    of_brokers = availability.begun(
+        gaps, [of_slice for reply in replies for of_slice in reply.of_gaps], bound_ns
+    )
+    return sorted([*of_brokers, *(pause for reply in replies for pause in reply.of_groups)])
 
 
 def _reached(
-    source: HistorySource, known: Mapping[int, Facts], given: Sequence[Mapping[int, reach.Reach]]
+    source: HistorySource, facts_by_run: Mapping[int, Facts], of_parts: Sequence[Mapping[int, reach.Reach]]
 ) -> None:
     """Add what clients reached in each place, and the answers of sends that were never ``ok``."""
-    for run, some in ((run, some) for one in given for run, some in one.items()):
-        known[run].reached.add(some)
-    wanted = frozenset((run, name) for run, one in known.items() for name in one.reached.unserved)
-    if wanted:
-        for told in source.ask(partial(reach.unsent, wanted=wanted)).values():
-            for (run, name), answers in told.items():
-                known[run].reached.places[name].unsent += answers
+    for run, run_reach in ((run, run_reach) for item in of_parts for run, run_reach in item.items()):
+        facts_by_run[run].reached.add(run_reach)
+    destinations = frozenset(
+        (run, name) for run, item in facts_by_run.items() for name in item.reached.unserved
+    )
+    if destinations:
+        for reply in source.ask(partial(reach.unsent, unserved=destinations)).values():
+            for (run, name), answers in reply.items():
+                facts_by_run[run].reached.places[name].unsent += answers
 
 
-def _admitted(source: HistorySource, known: Mapping[int, Facts], words: str) -> list[Instance]:
+def _admitted(source: HistorySource, facts_by_run: Mapping[int, Facts], words: str) -> list[Instance]:
     """Return the internal errors that brokers admitted.
 
     The parts are asked only where some operation on a message was not ``ok``.
     """
-    found = list(admitted.of_table(source.control, words))
-    if any(one.count(f, type_) for one in known.values() for f in ANSWERED for type_ in ("fail", "info")):
-        for some in source.ask(partial(admitted.of_part, words=words)).values():
-            found += some
-    return sorted(found, key=lambda one: one.index)
+    admissions = list(admitted.of_table(source.control, words))
+    if any(
+        item.count(f, type_) for item in facts_by_run.values() for f in ANSWERED for type_ in ("fail", "info")
+    ):
+        for reply in source.ask(partial(admitted.of_part, words=words)).values():
+            admissions += reply
+    return sorted(admissions, key=lambda item: item.index)
 
 
 def _hungers(
-    source: HistorySource, question: Question, given: Sequence[starved.Activity]
+    source: HistorySource, question: Question, of_parts: Sequence[starved.Activity]
 ) -> list[starved.Hunger]:
     control, places = _control(source)
-    known = [*given, starved.activity(control, question.bound_ns)]
-    wanted = starved.idle(known, control, places, question.ends, question.bound_ns)
-    if not wanted:
+    activities = [*of_parts, starved.activity(control, question.bound_ns)]
+    idle_times = starved.idle(activities, control, places, question.ends, question.bound_ns)
+    if not idle_times:
         return []
-    asked = source.ask(partial(part.served, wanted=wanted, question=question))
-    return starved.hungers(wanted, list(asked.values()))
+    replies = source.ask(partial(part.served, idle_times=idle_times, question=question))
+    return starved.hungers(idle_times, list(replies.values()))
 
 
-def _queues(source: HistorySource, question: Question, known: Mapping[int, Facts]) -> list[Instance]:
-    told = source.ask(partial(part.queues_of, question=question)).values()
-    beside = queues.Known(
+def _queues(source: HistorySource, question: Question, facts_by_run: Mapping[int, Facts]) -> list[Instance]:
+    replies = source.ask(partial(part.queues_of, question=question)).values()
+    context = queues.Known(
         queues.group_by_queue(consumers.read(source.control, question.ends, question.deaths)),
         question.deaths,
-        {(run, queue): count for run, one in known.items() for queue, count in one.receives.items()},
+        {(run, queue): count for run, item in facts_by_run.items() for queue, count in item.receives.items()},
         question.choosers,
         question.lossless,
     )
-    return queues.find([one for some in told for one in some], beside)
+    return queues.find([item for reply in replies for item in reply], context)
 
 
 def _inversions(
-    source: HistorySource, question: Question, given: Sequence[frozenset[priorities.Queue]]
+    source: HistorySource, question: Question, of_parts: Sequence[frozenset[priorities.Queue]]
 ) -> list[priorities.Inversion]:
-    queues = sorted(frozenset().union(*given) - question.unheard)
+    queues = sorted(frozenset().union(*of_parts) - question.unheard)
     if not queues or question.promises.marks_redeliveries != "always":
         return []
-    asked = source.ask(partial(part.ranked, queues=queues, question=question)).values()
-    mine = priorities.candidates(joined(one for some in asked for one in some))
-    if not len(mine.queue):
+    replies = source.ask(partial(part.ranked, queues=queues, question=question)).values()
+    suspects = priorities.candidates(joined(of_slice for reply in replies for of_slice in reply))
+    if not len(suspects.queue):
         return []
     answered = None
     if question.promises.answers_in_order:
-        spans = links.Spans.of(priorities.asked(mine, queues))
+        spans = links.Spans.of(priorities.asked(suspects, queues))
         control, _ = _control(source)
-        told = (one for some in source.ask(partial(part.answers, spans=spans)).values() for one in some)
-        answered = links.LinkAnswers(joined([links.questions(control, spans), *told]))
-    return priorities.inversions(mine, queues, question.ends, answered)
+        of_slices = (
+            of_slice
+            for reply in source.ask(partial(part.answers, spans=spans)).values()
+            for of_slice in reply
+        )
+        answered = links.LinkAnswers(joined([links.questions(control, spans), *of_slices]))
+    return priorities.inversions(suspects, queues, question.ends, answered)
 
 
 def _skipped(
@@ -712,13 +748,13 @@ def _skipped(
     """Add the skipped messages without a group, and return their sends in transactions."""
 
     def ask() -> tuple[skipped.SkippedMessages, Sequence[Place]]:
-        copies, named = skipped.renumbered((one.ungrouped, one.places) for one in given)
+        copies, named = skipped.renumbered((result.ungrouped, result.places) for result in given)
         return skipped.find(copies, named, question.audience), named
 
-    asked = check_run.attempt("skipped", ask)
-    if asked is None:
+    outcome = check_run.attempt("skipped", ask)
+    if outcome is None:
         return transactions.NO_EFFECTS, ()
-    overtaken, named = asked
+    overtaken, named = outcome
     instances = delivery.skipped_instances(overtaken, named)
     case.add_instances([*instances], question.examples)
     case.overtakers |= instances
@@ -728,32 +764,36 @@ def _skipped(
 def _torn(
     source: HistorySource,
     question: Question,
-    given: Sequence[transactions.Effects],
+    of_parts: Sequence[transactions.Effects],
     skipped_effects: Sequence[tuple[transactions.Effects, Sequence[Place]]],
 ) -> list[transactions.Torn]:
     skipped, places = transactions.together(skipped_effects or [(transactions.NO_EFFECTS, ())])
-    suspects = joined([*given, transactions.suspects(skipped, question.ends)])
+    suspects = joined([*of_parts, transactions.suspects(skipped, question.ends)])
     if not len(suspects.run):
         return []
-    wanted = transactions.by_transaction(suspects)
-    asked = source.ask(partial(part.effects, question=question, wanted=wanted)).values()
-    found, named = transactions.together([*asked, (transactions.of(skipped, wanted), places)])
-    torn = transactions.torn(found, named, {})
+    suspected = transactions.by_transaction(suspects)
+    replies = source.ask(partial(part.effects, question=question, transaction_keys=suspected)).values()
+    gathered, named = transactions.together([*replies, (transactions.of(skipped, suspected), places)])
+    torn = transactions.torn(gathered, named, {})
     absent = transactions.absent(torn)
-    return transactions.torn(found, named, _seen(source, absent)) if absent else torn
+    return transactions.torn(gathered, named, _sightings(source, absent)) if absent else torn
 
 
-def _totals(source: HistorySource, question: Question, given: Sequence[totals.Books]) -> list[totals.Outcome]:
-    found = totals.outcomes(given, question.ends, question.promises, question.complete, question.unheard)
-    wrong = [one.wrong for one in found if one.wrong is not None]
-    wanted = frozenset((one.run, message) for one in wrong for message in one.messages)
-    return totals.certain(found, _seen(source, wanted)) if wanted else found
+def _totals(
+    source: HistorySource, question: Question, ledgers: Sequence[totals.Books]
+) -> list[totals.Outcome]:
+    results = totals.outcomes(ledgers, question.ends, question.promises, question.complete, question.unheard)
+    wrong = [result.wrong for result in results if result.wrong is not None]
+    doubtful = frozenset((result.run, message) for result in wrong for message in result.messages)
+    return totals.certain(results, _sightings(source, doubtful)) if doubtful else results
 
 
-def _seen(source: HistorySource, wanted: frozenset[tuple[int, int]]) -> dict[tuple[int, int], set[Place]]:
+def _sightings(
+    source: HistorySource, sought: frozenset[tuple[int, int]]
+) -> dict[tuple[int, int], set[Place]]:
     """Return the places in which some messages, by run and id, were delivered or stored."""
     places: dict[tuple[int, int], set[Place]] = {}
-    for some in source.ask(partial(part.seen, wanted=wanted)).values():
-        for run, message, place in some:
+    for reply in source.ask(partial(part.seen, sought=sought)).values():
+        for run, message, place in reply:
             places.setdefault((run, message), set()).add(place)
     return places

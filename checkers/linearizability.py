@@ -96,19 +96,19 @@ class Certificate:
 
         ``names`` has the names of all values of the history, in the order of ``history``.
         """
-        mine = [names[value] for value in self.values]
+        own_names = [names[value] for value in self.values]
         if self.why == "unsent":
-            return f"{mine[0]} was dequeued before its enqueue was invoked"
+            return f"{own_names[0]} was dequeued before its enqueue was invoked"
         if self.why == "overtaken":
-            early, late, *others = mine
+            early, late, *more_names = own_names
             got = history.dequeue_invoke[self.values[1]] != FOREVER
             end = f"{late} only by what was invoked after that" if got else f"{late} by nobody"
-            if others or self.dequeues:
-                end = f"of {', '.join([late, *others])} at most {len(self.dequeues)} by then"
+            if more_names or self.dequeues:
+                end = f"of {', '.join([late, *more_names])} at most {len(self.dequeues)} by then"
             return (
                 f"{late}'s enqueue had returned before {early}'s was invoked, {early} was dequeued, and {end}"
             )
-        return f"a dequeue found nothing, and all the time {', then '.join(mine)} was in the queue"
+        return f"a dequeue found nothing, and all the time {', then '.join(own_names)} was in the queue"
 
 
 def overtakings(history: Values) -> tuple[Numbers, Numbers]:
@@ -124,8 +124,8 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
     latest = np.maximum.accumulate((history.queue[certain] << _BITS) | history.dequeue_invoke[certain])
     queue = history.queue[gotten]
     before = np.searchsorted(keys, (queue << _BITS) | history.enqueue_invoke[gotten], "left") - 1
-    some = before >= 0
-    gotten, queue, before = gotten[some], queue[some], before[some]
+    has_earlier = before >= 0
+    gotten, queue, before = gotten[has_earlier], queue[has_earlier], before[has_earlier]
     wrong = (latest[before] >> _BITS == queue) & (latest[before] & _MASK > history.dequeue_return[gotten])
     early = gotten[wrong]
     if not len(early):
@@ -146,19 +146,19 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
 def violations(history: Values, dequeues: Dequeues | None = None) -> list[Certificate]:
     """Return a certificate for each queue that has no linearization, in the order of the queues."""
     looked = _Looked.at(history, Dequeues() if dequeues is None else dequeues)
-    found: dict[int, Certificate] = {}
+    certificates: dict[int, Certificate] = {}
     for value in looked.unsent.tolist():
         queue = int(history.queue[value])
-        found.setdefault(queue, Certificate(queue, "unsent", (value,)))
+        certificates.setdefault(queue, Certificate(queue, "unsent", (value,)))
     for pair in zip(*(rows.tolist() for rows in looked.overtaken), strict=True):
         queue = int(history.queue[pair[0]])
-        if queue not in found:
-            found[queue] = looked.overtaking(queue, pair)
+        if queue not in certificates:
+            certificates[queue] = looked.overtaking(queue, pair)
     for empty in looked.covered.tolist():
         queue = int(looked.dequeues.queue[empty])
-        if queue not in found:
-            found[queue] = looked.not_empty(queue, empty)
-    return [found[queue] for queue in sorted(found)]
+        if queue not in certificates:
+            certificates[queue] = looked.not_empty(queue, empty)
+    return [certificates[queue] for queue in sorted(certificates)]
 
 
 def not_linearizable(history: Values, dequeues: Dequeues | None = None) -> Numbers:
@@ -188,22 +188,26 @@ class _Looked:
 
     @classmethod
     def at(cls, history: Values, dequeues: Dequeues) -> _Looked:
-        left = np.flatnonzero((history.enqueue_return != FOREVER) & (history.dequeue_return == FOREVER))
-        left = left[ordered(history.queue[left], history.enqueue_return[left], history.name[left])]
+        untaken = np.flatnonzero((history.enqueue_return != FOREVER) & (history.dequeue_return == FOREVER))
+        untaken = untaken[
+            ordered(history.queue[untaken], history.enqueue_return[untaken], history.name[untaken])
+        ]
         waiting = np.flatnonzero(dequeues.returned == FOREVER)
         waiting = waiting[ordered(dequeues.queue[waiting], dequeues.invoke[waiting])]
         _, takes, taken = np.intersect1d(
-            _ranked(history.queue[left]),
+            _ranked(history.queue[untaken]),
             _ranked(dequeues.queue[waiting]),
             assume_unique=True,
             return_indices=True,
         )
         invoke = history.dequeue_invoke.copy()
-        invoke[left[takes]] = dequeues.invoke[waiting[taken]]
-        given = replace(history, dequeue_invoke=invoke)
+        invoke[untaken[takes]] = dequeues.invoke[waiting[taken]]
+        assigned = replace(history, dequeue_invoke=invoke)
         unsent = (history.dequeue_return != FOREVER) & (history.dequeue_return < history.enqueue_invoke)
-        covered = np.flatnonzero(_covered(given, dequeues))
-        return cls(given, dequeues, left, waiting, np.flatnonzero(unsent), overtakings(given), covered)
+        covered = np.flatnonzero(_covered(assigned, dequeues))
+        return cls(
+            assigned, dequeues, untaken, waiting, np.flatnonzero(unsent), overtakings(assigned), covered
+        )
 
     def overtaking(self, queue: int, pair: tuple[int, int]) -> Certificate:
         """Return the certificate of an "overtaken" pair.
@@ -215,7 +219,7 @@ class _Looked:
         if self.given.dequeue_return[late] != FOREVER:
             return Certificate(queue, "overtaken", pair)
         in_time = self._waiting(queue, int(self.given.dequeue_return[early]))
-        rivals = self._left(queue)[: len(in_time)]
+        rivals = self._untaken(queue)[: len(in_time)]
         return Certificate(queue, "overtaken", (*pair, *rivals.tolist()), tuple(in_time.tolist()))
 
     def not_empty(self, queue: int, empty: int) -> Certificate:
@@ -225,29 +229,31 @@ class _Looked:
         one of them, it also has the dequeues that may have taken that value, and the values that
         these would be given before.
         """
-        given, until = self.given, int(self.dequeues.returned[empty])
-        there = np.flatnonzero((given.queue == queue) & (given.enqueue_return < given.dequeue_invoke))
+        assigned, until = self.given, int(self.dequeues.returned[empty])
+        certainly_in = np.flatnonzero(
+            (assigned.queue == queue) & (assigned.enqueue_return < assigned.dequeue_invoke)
+        )
         at, chain = int(self.dequeues.invoke[empty]), list[int]()
         while at < until:
-            known = there[given.enqueue_return[there] < at]
-            chain.append(int(known[np.argmax(given.dequeue_invoke[known])]))
-            at = int(given.dequeue_invoke[chain[-1]])
-        left = self._left(queue)
-        last = np.flatnonzero(np.isin(left, chain))
+            enqueued = certainly_in[assigned.enqueue_return[certainly_in] < at]
+            chain.append(int(enqueued[np.argmax(assigned.dequeue_invoke[enqueued])]))
+            at = int(assigned.dequeue_invoke[chain[-1]])
+        untaken = self._untaken(queue)
+        last = np.flatnonzero(np.isin(untaken, chain))
         if not len(last):
             return Certificate(queue, "not empty", tuple(chain), (empty,))
-        rivals = [value for value in left[: last[-1]].tolist() if value not in chain]
+        rivals = [value for value in untaken[: last[-1]].tolist() if value not in chain]
         in_time = self._waiting(queue, until).tolist()
         return Certificate(queue, "not empty", (*chain, *rivals), (empty, *in_time))
 
-    def _left(self, queue: int) -> Numbers:
+    def _untaken(self, queue: int) -> Numbers:
         low, high = np.searchsorted(self.given.queue[self.left], (queue, queue + 1))
         return self.left[low:high]
 
     def _waiting(self, queue: int, before: int) -> Numbers:
         low, high = np.searchsorted(self.dequeues.queue[self.waiting], (queue, queue + 1))
-        mine = self.waiting[low:high]
-        return mine[self.dequeues.invoke[mine] < before]
+        of_queue = self.waiting[low:high]
+        return of_queue[self.dequeues.invoke[of_queue] < before]
 
 
 def _firsts(queue: Numbers) -> Numbers:
@@ -261,25 +267,27 @@ def _ranked(queue: Numbers) -> Numbers:
     return (queue << _BITS) | rank
 
 
-def _covered(given: Values, dequeues: Dequeues) -> Flags:
+def _covered(assigned: Values, dequeues: Dequeues) -> Flags:
     """Flag the dequeues that found nothing though some value was certainly there all the time."""
-    found = np.zeros(len(dequeues.queue), dtype=bool)
+    flags = np.zeros(len(dequeues.queue), dtype=bool)
     empty = np.flatnonzero(dequeues.returned != FOREVER)
-    there = np.flatnonzero(given.enqueue_return < given.dequeue_invoke)
-    if not len(empty) or not len(there):
-        return found
-    there = there[ordered(given.queue[there], given.enqueue_return[there])]
-    keys = (given.queue[there] << _BITS) | given.enqueue_return[there]
-    until = np.maximum.accumulate((given.queue[there] << _BITS) | given.dequeue_invoke[there])
+    certainly_in = np.flatnonzero(assigned.enqueue_return < assigned.dequeue_invoke)
+    if not len(empty) or not len(certainly_in):
+        return flags
+    certainly_in = certainly_in[ordered(assigned.queue[certainly_in], assigned.enqueue_return[certainly_in])]
+    keys = (assigned.queue[certainly_in] << _BITS) | assigned.enqueue_return[certainly_in]
+    until = np.maximum.accumulate(
+        (assigned.queue[certainly_in] << _BITS) | assigned.dequeue_invoke[certainly_in]
+    )
     fresh = np.append(True, keys[1:] > until[:-1])  # nothing was there for certain right before
     since = keys[np.maximum.accumulate(np.where(fresh, np.arange(len(keys)), 0))]
     queue = dequeues.queue[empty] << _BITS
     before = np.searchsorted(keys, queue | dequeues.invoke[empty], "left") - 1
     last = np.searchsorted(keys, queue | dequeues.returned[empty], "left") - 1
-    found[empty] = (
+    flags[empty] = (
         (before >= 0)
         & (keys[before] >> _BITS == dequeues.queue[empty])
         & (since[before] == since[last])
         & (until[last] > (queue | dequeues.returned[empty]))
     )
-    return found
+    return flags

@@ -63,23 +63,23 @@ class Spans:
     connections: Keyed
 
     @classmethod
-    def of(cls, wanted: UnderWay) -> Spans:
-        """Return the span of each session and connection of ``wanted``."""
+    def of(cls, under_way: UnderWay) -> Spans:
+        """Return the span of each session and connection of ``under_way``."""
 
         def by(number: Numbers) -> Keyed:
             every = number != NONE
             return Keyed.of(
-                wanted.run[every], number[every],
-                {"low": (every[every], wanted.low[every]), "high": (every[every], -wanted.high[every])},
+                under_way.run[every], number[every],
+                {"low": (every[every], under_way.low[every]), "high": (every[every], -under_way.high[every])},
             )  # fmt: skip
 
-        return cls(by(wanted.session), by(wanted.connection))
+        return cls(by(under_way.session), by(under_way.connection))
 
     def have(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Flags:
         """Flag the rows that lie in the span of their session or connection."""
         result = np.zeros(len(run), dtype=bool)
-        for known, number in ((self.sessions, session), (self.connections, connection)):
-            low, high = known.find("low", run, number), known.find("high", run, number)
+        for spans, number in ((self.sessions, session), (self.connections, connection)):
+            low, high = spans.find("low", run, number), spans.find("high", run, number)
             result |= (low != NONE) & (index > low) & (index < -np.where(high == NONE, 0, high))
         return result
 
@@ -88,13 +88,13 @@ def questions(rows: Rows, spans: Spans) -> Questions:
     """Return the operations answered ``ok`` among these rows whose answers lie in the spans."""
     at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & ~rows.f.are("deliver", "connect"))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
-    here = spans.have(run, session, connection, rows.index[at])
-    at = at[here]
-    asked = asked_at(rows, at)
-    known = asked >= 0
+    is_in_span = spans.have(run, session, connection, rows.index[at])
+    at = at[is_in_span]
+    invokes = asked_at(rows, at)
+    is_known = invokes >= 0
     return Questions(
-        run[here][known], session[here][known], connection[here][known], rows.index[asked[known]],
-        rows.index[at[known]], rows.time[asked[known]],
+        run[is_in_span][is_known], session[is_in_span][is_known], connection[is_in_span][is_known],
+        rows.index[invokes[is_known]], rows.index[at[is_known]], rows.time[invokes[is_known]],
     )  # fmt: skip
 
 
@@ -119,10 +119,10 @@ def servers(rows: Rows, spans: Spans) -> Servers:
     """
     at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
-    here = spans.sessions.find("low", run, session) != NONE
-    here |= spans.connections.find("low", run, connection) != NONE
+    is_in_span = spans.sessions.find("low", run, session) != NONE
+    is_in_span |= spans.connections.find("low", run, connection) != NONE
     names = np.array([*map(name_number, rows.broker.values), NONE], dtype=np.int64)
-    served = np.column_stack([run, session, connection, names[rows.broker.codes[at]]])[here]
+    served = np.column_stack([run, session, connection, names[rows.broker.codes[at]]])[is_in_span]
     return Servers(*np.unique(served, axis=0).T)
 
 
@@ -138,17 +138,22 @@ def asked_at(rows: Rows, answers: Numbers) -> Numbers:
     if np.isin(rows.f.codes[answers], [rows.f.code(name) for name in _WITHOUT_MESSAGE]).any():
         candidates |= rows.f.are(*_WITHOUT_MESSAGE)
     asking = np.flatnonzero(rows.type.are("invoke") & (rows.process >= 0) & candidates)
-    both = np.concatenate([asking, answers])
-    keys = (_told_apart(rows, both), rows.f.codes[both], rows.process[both], rows.run[both])
-    order = np.lexsort((both, *keys))
+    positions = np.concatenate([asking, answers])
+    keys = (
+        _told_apart(rows, positions),
+        rows.f.codes[positions],
+        rows.process[positions],
+        rows.run[positions],
+    )
+    order = np.lexsort((positions, *keys))
     is_question = order < len(asking)
     before = np.maximum.accumulate(np.where(is_question, np.arange(len(order)), -1))[~is_question]
-    here = np.flatnonzero(~is_question)
+    answer_order = np.flatnonzero(~is_question)
     same = before >= 0
     for key in keys:
-        same &= key[order[here]] == key[order[np.maximum(before, 0)]]
+        same &= key[order[answer_order]] == key[order[np.maximum(before, 0)]]
     result = np.full(len(answers), -1, dtype=np.int64)
-    result[order[here] - len(asking)] = np.where(same, both[order[np.maximum(before, 0)]], -1)
+    result[order[answer_order] - len(asking)] = np.where(same, positions[order[np.maximum(before, 0)]], -1)
     return result
 
 
@@ -176,15 +181,20 @@ class _Latest:
     asked: Numbers
 
     @classmethod
-    def of(cls, some: Questions, number: Numbers) -> _Latest:
-        known = number != NONE
-        run, number, asked, answered = some.run[known], number[known], some.asked[known], some.answered[known]
+    def of(cls, operations: Questions, number: Numbers) -> _Latest:
+        is_known = number != NONE
+        run, number, invokes, answered = (
+            operations.run[is_known],
+            number[is_known],
+            operations.asked[is_known],
+            operations.answered[is_known],
+        )
         keys = Keyed.of(run, number, {})
         codes = Keyed(keys.numbers, keys.keys, {"code": np.arange(len(keys.keys))})
         code = codes.find("code", run, number)
         order = np.lexsort((answered, code))
-        code, asked, answered = code[order], asked[order], answered[order]
-        latest = np.maximum.accumulate((code << _BITS) | asked) & (2**_BITS - 1)
+        code, invokes, answered = code[order], invokes[order], answered[order]
+        latest = np.maximum.accumulate((code << _BITS) | invokes) & (2**_BITS - 1)
         return cls(codes, (code << _BITS) | answered, latest)
 
     def before(self, run: Numbers, number: Numbers, index: Numbers) -> Numbers:
@@ -192,21 +202,21 @@ class _Latest:
         if not len(self.place):
             return np.full(len(run), NONE, dtype=np.int64)
         code = self.codes.find("code", run, number)
-        known = code != NONE
-        code = np.where(known, code, 0)
+        is_known = code != NONE
+        code = np.where(is_known, code, 0)
         at = np.searchsorted(self.place, (code << _BITS) | np.clip(index, 0, FOREVER), "left") - 1
-        known &= (at >= 0) & (self.place[at] >> _BITS == code)
-        return np.where(known, self.asked[at], NONE)
+        is_known &= (at >= 0) & (self.place[at] >> _BITS == code)
+        return np.where(is_known, self.asked[at], NONE)
 
 
 class LinkAnswers:
     """The answers to sessions and connections, which are looked up by the index of a row."""
 
-    def __init__(self, some: Questions) -> None:
-        self._sessions = _Latest.of(some, some.session)
-        self._connections = _Latest.of(some, some.connection)
-        every = np.ones(len(some.run), dtype=bool)
-        self._moments = Keyed.of(some.run, some.asked, {"ns": (every, some.asked_ns)})
+    def __init__(self, operations: Questions) -> None:
+        self._sessions = _Latest.of(operations, operations.session)
+        self._connections = _Latest.of(operations, operations.connection)
+        every = np.ones(len(operations.run), dtype=bool)
+        self._moments = Keyed.of(operations.run, operations.asked, {"ns": (every, operations.asked_ns)})
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
         """Return the latest question answered before ``index`` in the session or connection."""
@@ -214,9 +224,9 @@ class LinkAnswers:
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)
         )
 
-    def moments(self, run: Numbers, asked: Numbers) -> Numbers:
+    def moments(self, run: Numbers, invocations: Numbers) -> Numbers:
         """Return when these questions were asked (ns)."""
-        return self._moments.find("ns", run, asked)
+        return self._moments.find("ns", run, invocations)
 
 
 @dataclass(frozen=True, slots=True)

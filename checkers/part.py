@@ -189,10 +189,10 @@ class Messages:
         """The delivered messages of groups whose order can be judged."""
         return order.turns(self.lives, self.ordinary, self.in_line)
 
-    def compared(self, some: order.Turns) -> Sequence[Comparison]:
+    def compared(self, turns: order.Turns) -> Sequence[Comparison]:
         """Return which of some messages must keep an order among each other."""
-        closed = self.closings.unread(some.place, np.minimum(some.delivered, some.stored), some.delivered)
-        waits = Waits(some.place, some.matched, some.waits, some.delivered, closed)
+        closed = self.closings.unread(turns.place, np.minimum(turns.delivered, turns.stored), turns.delivered)
+        waits = Waits(turns.place, turns.matched, turns.waits, turns.delivered, closed)
         return comparisons(waits, self.places.named, self.choosers)
 
     @cached_property
@@ -210,9 +210,9 @@ class Messages:
 class Delivered:
     """The result of the family "delivery".
 
-    ``kept`` has, for each group that lost a message, the first and last send of its messages that
-    were delivered or stored; ``missing`` the number of missing messages by run and queue; ``stray``
-    what other parts must be asked for.
+    ``survivors`` has, for each group that lost a message, the first and last send of its messages
+    that were delivered or stored; ``missing`` the number of missing messages by run and queue;
+    ``stray`` what other parts must be asked for.
 
     ``late``: the acks and nacks that were invoked after their broker process had been seen gone.
     ``overtakers``: for each skipped message the later one that shows it. ``effects``: the copies
@@ -221,7 +221,7 @@ class Delivered:
     """
 
     found: Mapping[int, Mapping[str, Found]]
-    kept: Mapping[Place, tuple[int, int]]
+    survivors: Mapping[Place, tuple[int, int]]
     missing: Mapping[tuple[int, str], int]
     stray: delivery.Stray
     late: links.UnderWay
@@ -232,16 +232,16 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SessionsResult:
     """The result of the family "sessions".
 
     ``open``: holds may conflict, or an excuse may be refuted, which only proofs from all parts can
-    decide. ``wanted`` are the deliveries that were excused.
+    decide. ``excused`` are the deliveries that were excused.
     """
 
     found: Mapping[int, Mapping[str, Found]]
     open: bool
-    wanted: links.UnderWay
+    excused: links.UnderWay
 
 
 RowFamily = Callable[[Rows, PlaceTable, Question], Any]
@@ -253,21 +253,21 @@ LOOK: Final = "look"
 def _delivery(messages: Messages, question: Question) -> Delivered:
     places = messages.places
     tally = InstanceTally(places, question.examples)
-    copies = skipped.joined_copies([one.copies for one in messages.marks])
+    copies = skipped.joined_copies([slice_marks.copies for slice_marks in messages.marks])
     overtaken = skipped.find(copies.chosen(places.grouped()), places.named, question.audience)
-    marks = joined([*(one.marks for one in messages.marks), delivery.skipped(overtaken)])
+    marks = joined([*(slice_marks.marks for slice_marks in messages.marks), delivery.skipped(overtaken)])
     missing = _missing(messages, delivery.lost(marks))
     if question.taken:
-        taken = [(run, queue) in question.taken for run, queue, _ in places.named]
-        marks = delivery.without_lost(marks, np.array(taken, dtype=bool))
+        is_taken = [(run, queue) in question.taken for run, queue, _ in places.named]
+        marks = delivery.without_lost(marks, np.array(is_taken, dtype=bool))
     delivery.find(marks, messages.lives, tally)
     ungrouped = copies.chosen(~places.grouped() & question.promises.fifo)
     return Delivered(
         tally.found,
-        _kept(messages, delivery.lost(marks)),
+        _survivors(messages, delivery.lost(marks)),
         missing,
-        joined(one.stray for one in messages.marks),
-        joined(one.late for one in messages.marks),
+        joined(slice_marks.stray for slice_marks in messages.marks),
+        joined(slice_marks.late for slice_marks in messages.marks),
         delivery.skipped_instances(overtaken.earliest(question.examples), places.named),
         transactions.skipped_effects(overtaken, places.named),
         ungrouped,
@@ -278,14 +278,14 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
 def _missing(messages: Messages, lost: Numbers) -> dict[tuple[int, str], int]:
     """Return the number of lost messages by run and queue; ``lost`` are positions of lives."""
     counts: dict[tuple[int, str], int] = {}
-    places, some = np.unique(messages.lives.place[lost], return_counts=True)
-    for place, count in zip(places.tolist(), some.tolist(), strict=True):
+    places, numbers = np.unique(messages.lives.place[lost], return_counts=True)
+    for place, count in zip(places.tolist(), numbers.tolist(), strict=True):
         run, queue, _ = messages.places.named[place]
         counts[run, str(queue)] = counts.get((run, str(queue)), 0) + count
     return counts
 
 
-def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
+def _survivors(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
     """Return, for each group that lost a message, the range of the messages that it kept.
 
     That is the first and last send of the messages that are not lost and were delivered or stored;
@@ -322,26 +322,26 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     return tally.found
 
 
-def _sessions(messages: Messages, question: Question) -> Held:
+def _sessions(messages: Messages, question: Question) -> SessionsResult:
     deliveries, places = messages.deliveries, messages.places
     refused = question.promises.refuses_stale_acks
-    held = sessions.holds(deliveries, messages.ordinary, places.grouped())
-    found = sessions.conflicts(
-        deliveries, held, messages.closings, places, question.ends, None, stale_acks_refused=refused
+    session_holds = sessions.holds(deliveries, messages.ordinary, places.grouped())
+    is_conflicting = sessions.conflicts(
+        deliveries, session_holds, messages.closings, places, question.ends, None, stale_acks_refused=refused
     )
-    wanted = deliveries.wanted(places.runs())
+    excused = deliveries.wanted(places.runs())
     tally, alternating = _of_sessions(
-        messages.lives, deliveries, messages.ordinary, held, messages.closings, places, question
+        messages.lives, deliveries, messages.ordinary, session_holds, messages.closings, places, question
     )
     tally.add("group-split", *alternating)
-    return Held(tally.found, bool(found.any()) or len(wanted.run) > 0, wanted)
+    return SessionsResult(tally.found, bool(is_conflicting.any()) or len(excused.run) > 0, excused)
 
 
 def _of_sessions(
     lives: Lives,
     deliveries: Deliveries,
     ordinary: Ordinary,
-    held: sessions.Holds,
+    session_holds: sessions.Holds,
     closings: Closings,
     places: PlaceTable,
     question: Question,
@@ -349,11 +349,11 @@ def _of_sessions(
     """Return the instances that need no proofs from other parts, and the alternating groups."""
     tally = InstanceTally(places, question.examples)
     sessions.find(deliveries, tally)
-    sessions.find_backwards(held, lives, ordinary, closings, places, question.choosers, tally)
-    beside = alternation.Changes(
+    sessions.find_backwards(session_holds, lives, ordinary, closings, places, question.choosers, tally)
+    context = alternation.Changes(
         places, question.ends, closings, question.choosers, question.promises.sticky_groups
     )
-    return tally, alternation.alternating(sessions.of_groups(held, lives), beside)
+    return tally, alternation.alternating(sessions.of_groups(session_holds, lives), context)
 
 
 GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
@@ -451,7 +451,7 @@ OF_COPIES: Final = ("transactions",)
 class PartAnswer:
     """The answers of each family, one for each slice, and why a family failed, in one sentence."""
 
-    given: Mapping[str, list[Any]]
+    results: Mapping[str, list[Any]]
     failed: Mapping[str, str]
 
 
@@ -459,7 +459,7 @@ def answer(
     part: HistoryPart, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
 ) -> PartAnswer:
     """Let the families judge a part, and return their answers; an error of a family is one, too."""
-    given: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
     places = PlaceTable()
     lives: list[Lives] = []
@@ -467,7 +467,7 @@ def answer(
     usual: list[Ordinary] = []
     marks: dict[str, list[Any]] = {}
     waits = question.promises.ack_wait_s is not None
-    for table in _tables(part, (*READ, "time_low") if waits else READ, given):
+    for table in _tables(part, (*READ, "time_low") if waits else READ, results):
         columns = from_table(table, places)
         topics = has_topics(table) and "subscription" not in question.look_lacking
         if question.look_step:
@@ -480,23 +480,25 @@ def answer(
                 lacking=question.look_lacking,
                 nameless=breakage.of_consumers(table) if topics else None,
             )
-            _attempt(LOOK, question.limit_s, given, failed, looking)
-            if any(look.broken for look in given.get(LOOK, ())):
-                return PartAnswer(given, failed)
+            _attempt(LOOK, question.limit_s, results, failed, looking)
+            if any(look.broken for look in results.get(LOOK, ())):
+                return PartAnswer(results, failed)
         if topics:
             columns = from_table(renamed(table), places)
         copied = question.rows(table, places) if topics else columns
         for name, row_family in rows.items():
-            which = copied if name in OF_COPIES else columns
-            _attempt(name, question.limit_s, given, failed, partial(row_family, which, places, question))
+            family_rows = copied if name in OF_COPIES else columns
+            _attempt(
+                name, question.limit_s, results, failed, partial(row_family, family_rows, places, question)
+            )
         columns = copied
         if groups:
-            before = sum(len(some.place) for some in lives)
+            before = sum(len(slice_lives.place) for slice_lives in lives)
             ordinary = Ordinary.none()
             if not waits:
                 ordinary, columns = apart(columns, places, question.ends, question.subscriptions)
             usual.append(ordinary)
-            some, others = lives_and_deliveries(
+            slice_lives, slice_deliveries = lives_and_deliveries(
                 columns,
                 question.ends,
                 before,
@@ -505,10 +507,10 @@ def answer(
                 clocks=question.clocks,
                 matched=classes(columns, places, question.choosers),
             )
-            lives.append(some)
-            deliveries.append(others)
+            lives.append(slice_lives)
+            deliveries.append(slice_deliveries)
             if "delivery" in groups:
-                marking = partial(delivery.marks, columns, places, some, question.of_messages, before)
+                marking = partial(delivery.marks, columns, places, slice_lives, question.of_messages, before)
                 _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
         every = joined(lives)
@@ -521,16 +523,16 @@ def answer(
         for name, family in groups.items():
             if name in failed:
                 continue
-            _attempt(name, question.limit_s, given, failed, partial(family, messages, question))
-    return PartAnswer(given, failed)
+            _attempt(name, question.limit_s, results, failed, partial(family, messages, question))
+    return PartAnswer(results, failed)
 
 
-def _tables(part: HistoryPart, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
+def _tables(part: HistoryPart, columns: Sequence[str], results: dict[str, list[Any]]) -> Iterator[pa.Table]:
     """Yield a part's slices; if one cannot be read, end, and add that to the answers."""
     try:
         yield from part.slices(columns)
     except HistoryError as error:
-        given[LOOK] = [breakage.Look(broken=breakage.Breakage(None, str(error)))]
+        results[LOOK] = [breakage.Look(broken=breakage.Breakage(None, str(error)))]
 
 
 class _TooLongError(Exception):
@@ -561,11 +563,11 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _attempt(
-    name: str, limit_s: float, given: dict[str, list[Any]], failed: dict[str, str], work: Callable[[], Any]
+    name: str, limit_s: float, results: dict[str, list[Any]], failed: dict[str, str], work: Callable[[], Any]
 ) -> None:
     try:
         with _limited(limit_s):
-            given.setdefault(name, []).append(work())
+            results.setdefault(name, []).append(work())
     except _TooLongError:
         failed[name] = f"{name} did not end within {limit_s:g} s"
     except Exception as error:  # noqa: BLE001 - a family's crash is its own result and no other's
@@ -594,12 +596,12 @@ def sends(part: HistoryPart, stray: delivery.Stray) -> delivery.Stray:
 
 
 def conflicts(
-    part: HistoryPart, question: Question, known: links.SessionFacts
+    part: HistoryPart, question: Question, session_facts: links.SessionFacts
 ) -> Mapping[int, Mapping[str, Found]]:
     """Return the instances of one part that concern sessions, conflicts included.
 
-    ``known`` has the proofs from all parts: how long each session certainly lived, and which
-    operations had been answered when.
+    ``session_facts`` has the proofs from all parts: how long each session certainly lived, and
+    which operations had been answered when.
     """
     places = PlaceTable()
     lives: list[Lives] = []
@@ -607,29 +609,31 @@ def conflicts(
     before = 0
     for table in part.slices([*READ, "time_low"]):
         columns = question.rows(table, places)
-        some, others = lives_and_deliveries(
+        slice_lives, slice_deliveries = lives_and_deliveries(
             columns,
             question.ends,
             before,
             question.promises,
-            known,
+            session_facts,
             question.deaths,
             question.clocks,
             classes(columns, places, question.choosers),
         )
-        before += len(some.place)
-        lives.append(some)
-        deliveries.append(others)
-    whole = sessions.held_until_lapse(joined(deliveries), places)
+        before += len(slice_lives.place)
+        lives.append(slice_lives)
+        deliveries.append(slice_deliveries)
+    all_deliveries = sessions.held_until_lapse(joined(deliveries), places)
     ordinary = Ordinary.none()
-    held = sessions.holds(whole, ordinary, places.grouped())
+    session_holds = sessions.holds(all_deliveries, ordinary, places.grouped())
     every = joined(lives)
     closings = Closings.of(every)
-    tally, alternating = _of_sessions(every, whole, ordinary, held, closings, places, question)
+    tally, alternating = _of_sessions(
+        every, all_deliveries, ordinary, session_holds, closings, places, question
+    )
     refused = question.promises.refuses_stale_acks
     sessions.conflicts(
-        whole, held, closings, places, question.ends, tally, alternating, known.proven,
-        stale_acks_refused=refused,
+        all_deliveries, session_holds, closings, places, question.ends, tally, alternating,
+        session_facts.proven, stale_acks_refused=refused,
     )  # fmt: skip
     return tally.found
 
@@ -643,7 +647,7 @@ class WindowAnswers:
 
 
 def questions(
-    part: HistoryPart, question: Question, wanted: Sequence[availability.Gap], troubled: Container[Place]
+    part: HistoryPart, question: Question, gaps: Sequence[availability.Gap], troubled: Container[Place]
 ) -> WindowAnswers:
     """Return the operations in each gap and in each group that had trouble."""
     places = PlaceTable()
@@ -651,7 +655,7 @@ def questions(
     brokers: dict[str, int] = {}
     for table in part.slices(READ):
         rows = _judged(from_table(renamed(table), places), question)
-        of_gaps.append(availability.questions(rows, places, wanted))
+        of_gaps.append(availability.questions(rows, places, gaps))
         of_groups.append(availability.attempts(rows, places, troubled, brokers))
     bound_ns = question.bound_ns
     groups = availability.in_groups(of_groups, places, list(brokers), bound_ns) if of_groups else ()
@@ -672,15 +676,15 @@ def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.
 def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
     """Return the first row with a key that must lie in one part, and the key in words, if any."""
     places = PlaceTable()
-    found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
-    return sorted(one for one in found if one is not None)[:1]
+    of_slices = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
+    return sorted(row for row in of_slices if row is not None)[:1]
 
 
-def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
+def served(part: HistoryPart, idle_times: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
     """Return what sessions held, and which messages waited, in each idle time."""
     places = PlaceTable()
     serving = starved.Serving(
-        places, wanted, question.ends, question.deaths, question.bound_ns, question.subscriptions
+        places, idle_times, question.ends, question.deaths, question.bound_ns, question.subscriptions
     )
     for table in part.slices(READ):
         serving.add(question.rows(table, places))
@@ -688,22 +692,22 @@ def served(part: HistoryPart, wanted: Sequence[starved.Idle], question: Question
 
 
 def effects(
-    part: HistoryPart, question: Question, wanted: Keyed
+    part: HistoryPart, question: Question, transaction_keys: Keyed
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """Return the effects of some transactions, from all slices, and the names of their places."""
     places = PlaceTable()
     tables = (question.rows(table, places) for table in part.slices(READ))
-    found = joined(transactions.of(_effects(rows, places, question), wanted) for rows in tables)
-    return found, places.named
+    of_tables = joined(transactions.of(_effects(rows, places, question), transaction_keys) for rows in tables)
+    return of_tables, places.named
 
 
 def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
     """Return the facts that each slice has about queues without groups."""
-    found = []
+    facts = []
     for table in part.slices([*READ, "time_low"]):
         places = PlaceTable()
-        few = queues.without_groups(table).sort_by("index")
-        rows = from_table(few, places)
+        ungrouped = queues.without_groups(table).sort_by("index")
+        rows = from_table(ungrouped, places)
         lives, _ = lives_and_deliveries(
             rows,
             question.ends,
@@ -714,21 +718,21 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
         )
         died = died_untaken(lives.place, lives.sent, lives.untaken, places, question.ends, question.promises)
         lives = replace(lives, untaken=lives.untaken & ~died)
-        found.append(queues.told(rows, places, lives, numbers_of(few, "time_low")))
-    return found
+        facts.append(queues.told(rows, places, lives, numbers_of(ungrouped, "time_low")))
+    return facts
 
 
 def ranked(
     part: HistoryPart, queues: Sequence[priorities.Queue], question: Question
 ) -> list[priorities.Delivered]:
     """Return the first deliveries of queues with priorities, for each slice."""
-    found = []
+    of_slices = []
     for table in part.slices(READ):
         places = PlaceTable()
         rows = from_table(priorities.rows_of_queues(table, queues), places)
         attempts = attempts_of(rows, question.ends, atomic=question.promises.atomic)
-        found.append(priorities.told(rows, places, queues, attempts))
-    return found
+        of_slices.append(priorities.told(rows, places, queues, attempts))
+    return of_slices
 
 
 def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
@@ -737,8 +741,8 @@ def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
     return [links.questions(rows, spans) for rows in tables]
 
 
-def seen(part: HistoryPart, wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
+def seen(part: HistoryPart, sought: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
     """Return the places where some messages, given by run and id, were delivered or stored."""
     places = PlaceTable()
     tables = (from_table(renamed(table), places) for table in part.slices(READ))
-    return {one for rows in tables for one in transactions.seen(rows, places.named, wanted)}
+    return {sighting for rows in tables for sighting in transactions.seen(rows, places.named, sought)}

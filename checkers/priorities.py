@@ -89,9 +89,9 @@ class Delivered:
     stored: Numbers
     delivered: Numbers
 
-    def at(self, some: Numbers) -> Delivered:
+    def at(self, positions: Numbers) -> Delivered:
         """Return the deliveries at some positions."""
-        return Delivered(*(getattr(self, name)[some] for name in Delivered.__slots__))
+        return Delivered(*(getattr(self, name)[positions] for name in Delivered.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def ranked(rows: Rows, places: PlaceTable) -> frozenset[Queue]:
     sends = rows.of(SEND_INVOKE, SEND_OK)
     sends = sends[rows.value.codes[sends] >= 0]
     urgent = np.array([_asks(value) for value in rows.value.values] + [False], dtype=bool)
-    found = np.unique(rows.place[sends[urgent[rows.value.codes[sends]]]]).tolist()
-    named = (places.named[place] for place in found)
+    place_numbers = np.unique(rows.place[sends[urgent[rows.value.codes[sends]]]]).tolist()
+    named = (places.named[place] for place in place_numbers)
     return frozenset(
         (run, queue)
         for run, queue, group in named
@@ -134,9 +134,9 @@ def _asks(value: str | None) -> bool:
     return priority_of(value) not in (None, ORDINARY)
 
 
-def rows_of_queues(table: pa.Table, wanted: Collection[Queue]) -> pa.Table:
+def rows_of_queues(table: pa.Table, queues: Collection[Queue]) -> pa.Table:
     """Return the rows without a group of queues with the wanted names, in every run."""
-    names = pa.array(sorted({queue for _, queue in wanted}), pa.string())
+    names = pa.array(sorted({queue for _, queue in queues}), pa.string())
     table = table.filter(pc.is_in(table["queue"].cast(pa.string()), names))
     return table.filter(pa.array(texts_of(table, "group").codes < 0))
 
@@ -148,7 +148,7 @@ def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Atte
     """
     size = rows.messages
     sends, oks, delivers = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER)
-    wish = asked_by(rows, attempts)
+    options = asked_by(rows, attempts)
     at = first(rows.id[delivers], delivers, size)
     taker = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), size)
     numbers = {queue: number for number, queue in enumerate(queues)}
@@ -157,23 +157,23 @@ def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Atte
     )
     producer = as_sent(rows, rows.producer, sends)
     sent = first(rows.id[sends], rows.index[sends], size)
-    known = (at != NONE) & (sent != NONE) & (producer != NONE)
-    some = np.flatnonzero(known)
-    some = some[number[rows.place[at[some]]] != NONE]
-    row = at[some]
+    is_known = (at != NONE) & (sent != NONE) & (producer != NONE)
+    chosen = np.flatnonzero(is_known)
+    chosen = chosen[number[rows.place[at[chosen]]] != NONE]
+    row = at[chosen]
     fresh = (rows.redelivered[row] == 0) & (rows.session[row] != NONE) & (rows.message[row] != NONE)
-    fresh &= sent[some] < rows.index[row]
-    some, row = some[fresh], row[fresh]
-    transacted = highest(rows.id[sends], rows.transaction[sends], size)[some] != NONE
-    certain = (counted(rows.id[sends], size)[some] == 1) & ~transacted & (wish.early[some] == NONE)
-    certain &= (taker[some] >= 0) & (taker[some] == rows.broker.codes[row])
-    priority = wish.priority[some]
+    fresh &= sent[chosen] < rows.index[row]
+    chosen, row = chosen[fresh], row[fresh]
+    transacted = highest(rows.id[sends], rows.transaction[sends], size)[chosen] != NONE
+    certain = (counted(rows.id[sends], size)[chosen] == 1) & ~transacted & (options.early[chosen] == NONE)
+    certain &= (taker[chosen] >= 0) & (taker[chosen] == rows.broker.codes[row])
+    priority = options.priority[chosen]
     return Delivered(
-        queue=number[rows.place[row]], producer=producer[some], session=rows.session[row],
+        queue=number[rows.place[row]], producer=producer[chosen], session=rows.session[row],
         connection=rows.connection[row], message=rows.message[row],
         priority=np.clip(np.where(priority == NONE, ORDINARY, priority), _LEAST, _MOST),
-        sent=sent[some],
-        stored=np.where(certain, first(rows.id[oks], rows.index[oks], size)[some], NONE),
+        sent=sent[chosen],
+        stored=np.where(certain, first(rows.id[oks], rows.index[oks], size)[chosen], NONE),
         delivered=rows.index[row],
     )  # fmt: skip
 
@@ -181,52 +181,60 @@ def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Atte
 # ------------------------------------------------------------------------------------ of all parts
 
 
-def candidates(mine: Delivered) -> Delivered:
+def candidates(deliveries: Delivered) -> Delivered:
     """Return the deliveries of sessions that may have an inversion.
 
     In such a session a message of higher priority was read later although it was in the queue
     before. The deliveries are sorted by queue, producer and session, and then as they were read.
     """
-    mine = mine.at(ordered(mine.queue, mine.producer, mine.session, mine.delivered))
-    one = _sessions(mine)
-    wanted = np.zeros(len(one), dtype=bool)
-    for priority in np.unique(mine.priority).tolist():
-        soonest = lowest_after(one, np.where(mine.priority > priority, mine.stored, NONE))
-        wanted |= (mine.priority == priority) & (soonest != NONE) & (soonest < mine.delivered)
-    some = np.zeros(int(one.max(initial=-1)) + 1, dtype=bool)
-    some[one[wanted]] = True
-    return mine.at(np.flatnonzero(some[one])) if len(one) else mine
+    deliveries = deliveries.at(
+        ordered(deliveries.queue, deliveries.producer, deliveries.session, deliveries.delivered)
+    )
+    session_part = _sessions(deliveries)
+    is_late = np.zeros(len(session_part), dtype=bool)
+    for priority in np.unique(deliveries.priority).tolist():
+        soonest = lowest_after(
+            session_part, np.where(deliveries.priority > priority, deliveries.stored, NONE)
+        )
+        is_late |= (deliveries.priority == priority) & (soonest != NONE) & (soonest < deliveries.delivered)
+    has_late = np.zeros(int(session_part.max(initial=-1)) + 1, dtype=bool)
+    has_late[session_part[is_late]] = True
+    return deliveries.at(np.flatnonzero(has_late[session_part])) if len(session_part) else deliveries
 
 
-def _sessions(mine: Delivered) -> Numbers:
-    return segments(mine.queue, mine.producer, mine.session)
+def _sessions(deliveries: Delivered) -> Numbers:
+    return segments(deliveries.queue, deliveries.producer, deliveries.session)
 
 
-def asked(mine: Delivered, queues: Sequence[Queue]) -> UnderWay:
+def asked(deliveries: Delivered, queues: Sequence[Queue]) -> UnderWay:
     """Return the spans whose answers tell when each message was chosen."""
-    stored = np.where(mine.stored == NONE, mine.delivered, mine.stored)
-    return UnderWay(_runs(mine, queues), mine.session, mine.connection, stored, mine.delivered)
+    stored = np.where(deliveries.stored == NONE, deliveries.delivered, deliveries.stored)
+    return UnderWay(
+        _runs(deliveries, queues), deliveries.session, deliveries.connection, stored, deliveries.delivered
+    )
 
 
-def _runs(mine: Delivered, queues: Sequence[Queue]) -> npt.NDArray[np.int64]:
-    return np.array([run for run, _ in queues], dtype=np.int64)[mine.queue]
+def _runs(deliveries: Delivered, queues: Sequence[Queue]) -> npt.NDArray[np.int64]:
+    return np.array([run for run, _ in queues], dtype=np.int64)[deliveries.queue]
 
 
 def inversions(
-    mine: Delivered, queues: Sequence[Queue], ends: Ends, links: LinkAnswers | None
+    deliveries: Delivered, queues: Sequence[Queue], ends: Ends, links: LinkAnswers | None
 ) -> list[Inversion]:
-    """Return all inversions; ``mine`` must come from ``candidates``."""
-    runs = _runs(mine, queues)
-    begun = ends.sessions.find("begun", runs, mine.session)
-    chosen = np.maximum(mine.sent, np.where(begun < mine.delivered, begun, NONE))
+    """Return all inversions; ``deliveries`` must come from ``candidates``."""
+    runs = _runs(deliveries, queues)
+    begun = ends.sessions.find("begun", runs, deliveries.session)
+    chosen = np.maximum(deliveries.sent, np.where(begun < deliveries.delivered, begun, NONE))
     if links is not None:
-        chosen = np.maximum(chosen, links.before(runs, mine.session, mine.connection, mine.delivered))
-    found = []
-    for some in np.split(np.arange(len(runs)), starts(_sessions(mine))[1:]):
+        chosen = np.maximum(
+            chosen, links.before(runs, deliveries.session, deliveries.connection, deliveries.delivered)
+        )
+    result = []
+    for session_rows in np.split(np.arange(len(runs)), starts(_sessions(deliveries))[1:]):
         before: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for n in some.tolist():
+        for n in session_rows.tolist():
             priority, stored, message = (
-                int(column[n]) for column in (mine.priority, mine.stored, mine.message)
+                int(column[n]) for column in (deliveries.priority, deliveries.stored, deliveries.message)
             )
             late = [
                 (chose, bisect_right(chose, (stored, _LAST)))
@@ -235,8 +243,8 @@ def inversions(
             ]
             count = sum(len(chose) - at for chose, at in late)
             if stored != NONE and count:
-                run, queue = queues[int(mine.queue[n])]
+                run, queue = queues[int(deliveries.queue[n])]
                 _, by = max(chose[-1] for chose, at in late if at < len(chose))
-                found.append(Inversion(run, queue, message, int(mine.delivered[n]), by, count))
+                result.append(Inversion(run, queue, message, int(deliveries.delivered[n]), by, count))
             insort(before[priority], (int(chosen[n]), message))
-    return sorted(found, key=lambda one: (one.run, one.index))
+    return sorted(result, key=lambda one: (one.run, one.index))

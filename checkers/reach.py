@@ -96,18 +96,18 @@ class Reach:
 
     def add(self, other: Reach) -> None:
         """Add the destinations of another part of the same history."""
-        for name, one in other.places.items():
-            self.places[name].add(one)
+        for name, place in other.places.items():
+            self.places[name].add(place)
         self.choosing.add(other.choosing)
 
     def whole(self, topic: str) -> Destination:
         """Return a topic together with all its subscriptions; a queue by itself."""
-        found = Destination()
-        mine = self.places.items() if topic.startswith(TOPIC) else [(topic, self.places[topic])]
-        for name, one in mine:
+        total = Destination()
+        named_places = self.places.items() if topic.startswith(TOPIC) else [(topic, self.places[topic])]
+        for name, place in named_places:
             if topic_of(name) == topic:
-                found.add(one)
-        return found
+                total.add(place)
+        return total
 
     @property
     def unserved(self) -> frozenset[str]:
@@ -116,12 +116,12 @@ class Reach:
         These are all destinations of sends if no send at all is certain and the history has
         subscribes.
         """
-        sends = {name: one for name, one in self.places.items() if one.sends}
-        subscribed = any(one.subscribes for one in self.places.values())
-        if subscribed and not any(one.sent for one in sends.values()):
+        sends = {name: place for name, place in self.places.items() if place.sends}
+        subscribed = any(place.subscribes for place in self.places.values())
+        if subscribed and not any(place.sent for place in sends.values()):
             return frozenset(sends)
         return frozenset(
-            name for name, one in sends.items() if one.unserved and not self.whole(name).delivered
+            name for name, place in sends.items() if place.unserved and not self.whole(name).delivered
         )
 
 
@@ -139,35 +139,35 @@ def _name(queue: str, subscription: str | None = None) -> str:
 
 def gather(rows: Iterable[Row]) -> Reach:
     """Return the destinations of one history from rows of any kind."""
-    found = Reach()
+    reach = Reach()
     chose = set()
     for row in rows:
         queue, f, type_ = row.get("queue"), row["f"], row["type"]
         if queue is None or f not in ("subscribe", "drop", "send", "deliver") or row["process"] < 0:
             continue
         name = _name(queue, row.get("subscription"))
-        one = found.places[name]
+        place = reach.places[name]
         if f == "subscribe":
-            both = [one]
+            destinations = [place]
             session = row.get("session")
             if session is not None and type_ == "invoke" and selector_of(row.get("value")) is not None:
                 chose.add(session)
             if session in chose:
-                both.append(found.choosing)
-            for each in both:
-                each.subscribes += type_ == "invoke"
-                each.begun += type_ == "ok"
-                _answer(each.refusals, row)
+                destinations.append(reach.choosing)
+            for destination in destinations:
+                destination.subscribes += type_ == "invoke"
+                destination.begun += type_ == "ok"
+                _answer(destination.refusals, row)
         elif f == "drop":
-            one.given_up = True
+            place.given_up = True
         elif f == "send":
-            one.sends += type_ == "invoke"
-            one.sent += type_ == "ok"
-            _answer(one.unsent, row)
+            place.sends += type_ == "invoke"
+            place.sent += type_ == "ok"
+            _answer(place.unsent, row)
         else:
-            one.delivered += 1
-            found.choosing.delivered += row.get("session") in chose
-    return found
+            place.delivered += 1
+            reach.choosing.delivered += row.get("session") in chose
+    return reach
 
 
 def _answer(answers: Counter[str], row: Row) -> None:
@@ -182,13 +182,13 @@ def of_control(control: pa.Table) -> dict[int, Reach]:
     """
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
 
-    told = control.filter(pa.array(texts_of(control, "f").are("subscribe", "drop")))
+    subscribing = control.filter(pa.array(texts_of(control, "f").are("subscribe", "drop")))
     names = ("index", "run", "process", "f", "type", "queue", "subscription", "session", "error", "value")
-    rows = told.select([name for name in names if name in told.column_names]).to_pylist()
+    rows = subscribing.select([name for name in names if name in subscribing.column_names]).to_pylist()
     by_run: dict[int, list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda one: one["index"]):
+    for row in sorted(rows, key=lambda each_row: each_row["index"]):
         by_run[row.get("run") or 0].append(row)
-    return {run: gather(some) for run, some in by_run.items()}
+    return {run: gather(run_rows) for run, run_rows in by_run.items()}
 
 
 def of_rows(rows: Rows, places: PlaceTable, selectors: Collection[tuple[int, int]]) -> dict[int, Reach]:
@@ -196,42 +196,42 @@ def of_rows(rows: Rows, places: PlaceTable, selectors: Collection[tuple[int, int
 
     ``selectors`` are the (run, session) that have a selector.
     """
-    found: dict[int, Reach] = defaultdict(Reach)
+    by_run: dict[int, Reach] = defaultdict(Reach)
     counts = [
         np.bincount(rows.place[rows.of(kind)], minlength=len(places.named)).tolist()
         for kind in (SEND_INVOKE, SEND_OK, DELIVER)
     ]
     for (run, queue, _), sends, sent, delivered in zip(places.named, *counts, strict=True):
         if queue is not None and (sends or sent or delivered):
-            found[run].places[_name(queue)].add(Destination(sends=sends, sent=sent, delivered=delivered))
+            by_run[run].places[_name(queue)].add(Destination(sends=sends, sent=sent, delivered=delivered))
     if selectors:
         at = rows.of(DELIVER)
         session = rows.session[at]
         at, session = at[session != NONE], session[session != NONE]
-        given = zip(rows.run[at].tolist(), session.tolist(), strict=True)
-        for (run, _), count in Counter(one for one in given if one in selectors).items():
-            found[run].choosing.delivered += count
-    return found
+        pairs = zip(rows.run[at].tolist(), session.tolist(), strict=True)
+        for (run, _), count in Counter(pair for pair in pairs if pair in selectors).items():
+            by_run[run].choosing.delivered += count
+    return by_run
 
 
 Unserved = frozenset[tuple[int, str]]
 """Destinations without a certain send: (run, destination)."""
 
 
-def unsent(part: HistoryPart, wanted: Unserved) -> dict[tuple[int, str], Counter[str]]:
+def unsent(part: HistoryPart, unserved: Unserved) -> dict[tuple[int, str], Counter[str]]:
     """Return how often each error was answered to the sends to some destinations."""
-    found: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    errors: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for table in part.slices(["index", "type", "f", "queue", "message", "error"]):
-        mine = texts_of(table, "f").are("send") & texts_of(table, "type").are("fail", "info")
-        at = np.flatnonzero(mine)
+        is_unsuccessful = texts_of(table, "f").are("send") & texts_of(table, "type").are("fail", "info")
+        at = np.flatnonzero(is_unsuccessful)
         run = numbers_of(table, "run")[at] if "run" in table.column_names else np.zeros(len(at), np.int64)
         queue, error = texts_of(table, "queue"), texts_of(table, "error")
-        both = zip(run.tolist(), queue.codes[at].tolist(), error.codes[at].tolist(), strict=True)
-        for (number, place, answer), count in Counter(both).items():
+        combinations = zip(run.tolist(), queue.codes[at].tolist(), error.codes[at].tolist(), strict=True)
+        for (number, place, answer), count in Counter(combinations).items():
             key = number, _name(queue.values[place])
-            if key in wanted:
-                found[key][error.values[answer] if answer >= 0 else "no answer"] += count
-    return dict(found)
+            if key in unserved:
+                errors[key][error.values[answer] if answer >= 0 else "no answer"] += count
+    return dict(errors)
 
 
 # ------------------------------------------------------------------------------------------ reasons
@@ -245,55 +245,60 @@ def reasons(reach: Reach, count: Callable[[str, str], int]) -> Iterator[str]:
     yield from _subscribes(reach)
     yield from _sends(reach)
     for name in sorted(reach.places):
-        one = reach.whole(name)
+        place = reach.whole(name)
         if not name.startswith((TOPIC, TEMPORARY)) or topic_of(name) != name:
             continue
-        if one.begun and not one.delivered and (one.sent or name == TEMPORARY):
-            yield f"nothing was ever delivered from {_words(name)}, though {one.begun} subscribes were ok"
-    one = reach.choosing
-    if one.subscribes and not one.delivered:
-        said = _most(one.refusals) if not one.begun else ""
-        yield f"no consumer with a selector was ever given anything; {one.subscribes} asked{said}"
+        if place.begun and not place.delivered and (place.sent or name == TEMPORARY):
+            yield f"nothing was ever delivered from {_words(name)}, though {place.begun} subscribes were ok"
+    place = reach.choosing
+    if place.subscribes and not place.delivered:
+        refusal = _most(place.refusals) if not place.begun else ""
+        yield f"no consumer with a selector was ever given anything; {place.subscribes} asked{refusal}"
     begun = max(count("begin", "invoke"), count("commit", "invoke"))
     if begun and not count("commit", "ok"):
         yield f"of {begun} transactions none was committed with ok"
 
 
 def _subscribes(reach: Reach) -> Iterator[str]:
-    found: dict[str, Destination] = {}
-    for name, one in reach.places.items():
-        whole = one
-        both = split(name)
-        if both is not None:
-            whole = reach.whole(both[0])
-            if whole.unknown:
-                found[both[0]] = whole
+    unanswered: dict[str, Destination] = {}
+    for name, place in reach.places.items():
+        combined = place
+        topic_and_name = split(name)
+        if topic_and_name is not None:
+            combined = reach.whole(topic_and_name[0])
+            if combined.unknown:
+                unanswered[topic_and_name[0]] = combined
                 continue
-        if one.unknown and not one.given_up:
-            found[name] = one
-    yield from _told("subscribe", {name: (one.subscribes, one.refusals) for name, one in found.items()})
+        if place.unknown and not place.given_up:
+            unanswered[name] = place
+    yield from _sentence(
+        "subscribe", {name: (place.subscribes, place.refusals) for name, place in unanswered.items()}
+    )
 
 
 def _sends(reach: Reach) -> Iterator[str]:
-    some = {name: reach.places[name] for name in reach.unserved}
-    yield from _told("send", {name: (one.sends, one.unsent) for name, one in some.items()})
+    without_sends = {name: reach.places[name] for name in reach.unserved}
+    yield from _sentence("send", {name: (place.sends, place.unsent) for name, place in without_sends.items()})
 
 
-def _told(what: str, found: Mapping[str, tuple[int, Counter[str]]]) -> Iterator[str]:
+def _sentence(operation: str, tried_and_answers: Mapping[str, tuple[int, Counter[str]]]) -> Iterator[str]:
     """Yield one sentence for all destinations of a kind; it names the most requested one."""
-    if not found:
+    if not tried_and_answers:
         return
-    names: Sequence[str] = sorted(found, key=lambda name: (-found[name][0], name))
-    tried, answers = found[names[0]]
+    names: Sequence[str] = sorted(tried_and_answers, key=lambda name: (-tried_and_answers[name][0], name))
+    tried, answers = tried_and_answers[names[0]]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    said = _most(answers)
-    yield f"nothing is known of {_words(names[0])}{more}: of {tried} {what}s none was answered with ok{said}"
+    reason = _most(answers)
+    yield (
+        f"nothing is known of {_words(names[0])}{more}: "
+        f"of {tried} {operation}s none was answered with ok{reason}"
+    )
 
 
 def _words(name: str) -> str:
-    both = split(name)
-    if both is not None:
-        return f"subscription {both[1]} of {both[0]}"
+    topic_and_name = split(name)
+    if topic_and_name is not None:
+        return f"subscription {topic_and_name[1]} of {topic_and_name[0]}"
     return "temporary queues" if name == TEMPORARY else name
 
 

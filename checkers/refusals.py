@@ -53,59 +53,63 @@ class Refusals:
     by: npt.NDArray[np.object_]
     nack: Flags
 
-    def some(self, which: Flags) -> Refusals:
+    def some(self, flags: Flags) -> Refusals:
         """Return the refusals that are flagged."""
-        return Refusals(*(getattr(self, name)[which] for name in Refusals.__slots__))
+        return Refusals(*(getattr(self, name)[flags] for name in Refusals.__slots__))
 
     def by_message(self, messages: Sequence[int]) -> dict[int, list[int]]:
         """Return the positions of the refusals of some messages, sorted by ``asked``."""
         order = np.lexsort((self.asked, self.id))
         ids = self.id[order]
-        ends = (np.searchsorted(ids, (one, one + 1)) for one in messages)
-        return {one: order[begin:end].tolist() for one, (begin, end) in zip(messages, ends, strict=True)}
+        ends = (np.searchsorted(ids, (message, message + 1)) for message in messages)
+        return {
+            message: order[begin:end].tolist() for message, (begin, end) in zip(messages, ends, strict=True)
+        }
 
 
 def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     """Return the certain refusals of some messages."""
-    found = _nacked(rows, ends, of)
+    refusals = _nacked(rows, ends, of)
     if not rows.transaction.absent:
-        found = joined([found, _rolled_back(rows, ends, of)])
-    given = given_before(rows, found.asking)
-    return replace(found, held=np.where(given < 0, NONE, rows.index[given]))
+        refusals = joined([refusals, _rolled_back(rows, ends, of)])
+    deliveries = given_before(rows, refusals.asking)
+    return replace(refusals, held=np.where(deliveries < 0, NONE, rows.index[deliveries]))
 
 
 def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     """Return the certain nacks of some messages, without the deliveries that they refused."""
-    some = nacks(rows, of)
-    some = some.some((some.answer >= 0) & (rows.session[some.at] != NONE))
-    transaction, run = rows.transaction[some.at], rows.run[some.at]
-    alone = transaction == NONE
+    nacked = nacks(rows, of)
+    nacked = nacked.some((nacked.answer >= 0) & (rows.session[nacked.at] != NONE))
+    transaction, run = rows.transaction[nacked.at], rows.run[nacked.at]
+    is_single = transaction == NONE
     commit, asking = (ends.transactions.find(name, run, transaction) for name in ("commit", "asked"))
-    question, answered = rows.index[some.at], rows.index[some.answer]
+    question, answered = rows.index[nacked.at], rows.index[nacked.answer]
     names = np.array([*rows.broker.values, None], dtype=object)
     return Refusals(
-        rows.id[some.at].astype(np.int64), some.at, np.full(len(some.at), NONE),
-        np.where(alone, question, np.maximum(question, asking)),
-        np.where(alone, answered, commit),
+        rows.id[nacked.at].astype(np.int64), nacked.at, np.full(len(nacked.at), NONE),
+        np.where(is_single, question, np.maximum(question, asking)),
+        np.where(is_single, answered, commit),
         np.where(
-            alone, names[rows.broker.codes[some.answer]], ends.brokers_of("committed_by", run, transaction)
+            is_single, names[rows.broker.codes[nacked.answer]],
+            ends.brokers_of("committed_by", run, transaction),
         ),
-        np.ones(len(some.at), dtype=bool),
-    ).some(alone | (commit > answered))  # fmt: skip
+        np.ones(len(nacked.at), dtype=bool),
+    ).some(is_single | (commit > answered))  # fmt: skip
 
 
 def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     """Return the acks that were certainly rolled back, without the deliveries that they were of."""
-    some = acks(rows, of)
-    inside = (rows.transaction[some.at] != NONE) & (rows.session[some.at] != NONE)
-    some = some.some(inside & (some.answer >= 0))
-    run, transaction = rows.run[some.at], rows.transaction[some.at]
-    abort, asked = (ends.transactions.find(name, run, transaction) for name in ("abort", "back"))
+    acked = acks(rows, of)
+    inside = (rows.transaction[acked.at] != NONE) & (rows.session[acked.at] != NONE)
+    acked = acked.some(inside & (acked.answer >= 0))
+    run, transaction = rows.run[acked.at], rows.transaction[acked.at]
+    abort, abort_asked = (ends.transactions.find(name, run, transaction) for name in ("abort", "back"))
     return Refusals(
-        rows.id[some.at].astype(np.int64), some.at, np.full(len(some.at), NONE),
-        np.where(asked == NONE, abort, asked), abort, ends.brokers_of("aborted_by", run, transaction),
-        np.zeros(len(some.at), dtype=bool),
-    ).some(abort > rows.index[some.answer])  # fmt: skip
+        rows.id[acked.at].astype(np.int64), acked.at, np.full(len(acked.at), NONE),
+        np.where(abort_asked == NONE, abort, abort_asked), abort,
+        ends.brokers_of("aborted_by", run, transaction),
+        np.zeros(len(acked.at), dtype=bool),
+    ).some(abort > rows.index[acked.answer])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +141,28 @@ def deadly(
     if promises.nack != "requeue":
         refusals = refusals.some(refusals.nack)
     often = np.flatnonzero(counted(refusals.id, rows.messages) >= most)
-    mine = refusals.by_message(often.tolist())
+    by_id = refusals.by_message(often.tolist())
     fatal = np.full(rows.messages, NONE, dtype=np.int64)
-    fatal[often] = [refusals.asked[some[most - 1]] for some in mine.values()]
-    ids, index, session = (one[deliveries.at] for one in (rows.id, rows.index, rows.session))
+    fatal[often] = [refusals.asked[positions[most - 1]] for positions in by_id.values()]
+    ids, index, session = (position[deliveries.at] for position in (rows.id, rows.index, rows.session))
     late = np.flatnonzero((fatal[ids] != NONE) & (index > fatal[ids]))
-    beside: dict[tuple[int, int], list[int]] = {}
+    same_session: dict[tuple[int, int], list[int]] = {}
     for n in np.flatnonzero(np.isin(ids, ids[late])).tolist():
-        beside.setdefault((int(ids[n]), int(session[n])), []).append(n)
+        same_session.setdefault((int(ids[n]), int(session[n])), []).append(n)
     timed = marked(rows.id[rows.of(TIMEOUT)], rows.messages)
     untimed = promises.single and promises.refuses_stale_acks and promises.ack_wait_s is None
     for n in late.tolist():
         one_holder = untimed and not timed[ids[n]]
         at = int(deliveries.at[n])
-        here = [one for one in beside[int(ids[n]), int(session[n])] if index[one] <= index[n]]
+        up_to_it = [
+            position for position in same_session[int(ids[n]), int(session[n])] if index[position] <= index[n]
+        ]
         before = {
-            int(refusals.asked[one] if refusals.held[one] == NONE else refusals.held[one])
-            for one in mine[int(ids[n])]
-            if refusals.asked[one] < index[n]
-            and _came_before(rows, refusals, one, deliveries, n, here, one_holder=one_holder)
-            and _known(rows, promises, deaths, refusals, one, at)
+            int(refusals.asked[position] if refusals.held[position] == NONE else refusals.held[position])
+            for position in by_id[int(ids[n])]
+            if refusals.asked[position] < index[n]
+            and _came_before(rows, refusals, position, deliveries, n, up_to_it, one_holder=one_holder)
+            and _certainly_knew(rows, promises, deaths, refusals, position, at)
         }
         result[n] = len(before) >= most
     return result
@@ -168,30 +174,33 @@ def _came_before(
     refusal: int,
     deliveries: Redeliveries,
     delivery: int,
-    here: Sequence[int],
+    up_to_it: Sequence[int],
     *,
     one_holder: bool,
 ) -> bool:
     """Return whether a refusal took effect before a delivery was sent.
 
-    The delivery was read after the invocation of the refusal. ``here`` are the deliveries of its
-    session up to it. ``one_holder``: only the session that holds a message can give it back.
+    The delivery was read after the invocation of the refusal. ``up_to_it`` are the deliveries of
+    its session up to it. ``one_holder``: only the session that holds a message can give it back.
     """
 
-    def after(one: int, row: int) -> bool:
-        known = max(deliveries.possible[one], deliveries.alive[one])
-        return bool(not deliveries.excusable[one] or known >= row)
+    def after(position: int, row: int) -> bool:
+        certainly_until = max(deliveries.possible[position], deliveries.alive[position])
+        return bool(not deliveries.excusable[position] or certainly_until >= row)
 
     index = rows.index[deliveries.at]
-    held = int(refusals.held[refusal])
-    if one_holder and held != NONE:
-        mine = rows.session[refusals.asking[[refusal]]] == rows.session[deliveries.at[[delivery]]]
-        return any(index[one] > held and (bool(mine[0]) or after(one, held)) for one in here)
+    held_row = int(refusals.held[refusal])
+    if one_holder and held_row != NONE:
+        is_same_session = rows.session[refusals.asking[[refusal]]] == rows.session[deliveries.at[[delivery]]]
+        return any(
+            index[position] > held_row and (bool(is_same_session[0]) or after(position, held_row))
+            for position in up_to_it
+        )
     answered = int(refusals.answered[refusal])
     return bool(answered < index[delivery]) and after(delivery, answered)
 
 
-def _known(
+def _certainly_knew(
     rows: Rows, promises: Promises, deaths: Deaths, refusals: Refusals, refusal: int, delivery: int
 ) -> bool:
     """Return whether the broker that sent a delivery certainly knew of a refusal."""

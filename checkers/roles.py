@@ -121,30 +121,35 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[CertainReign]:
     by_broker: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
         by_broker[row["broker"]].append(row)
-    found = []
+    certain = []
     for broker, rows in by_broker.items():
         for row, following in zip(rows, [*rows[1:], None], strict=True):
             if row["role"] == "live" and row["node_id"] is not None:
                 end = last_ns if following is None else following["time_low"]
-                found.append(
+                certain.append(
                     CertainReign(
                         broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"],
                         life_of(row),
                     )
                 )  # fmt: skip
-    return sorted(found, key=lambda reign: reign.index)
+    return sorted(certain, key=lambda reign: reign.index)
 
 
-def overlaps(found: Sequence[CertainReign]) -> list[Overlap]:
+def overlaps(certain_reigns: Sequence[CertainReign]) -> list[Overlap]:
     """Return the overlaps of certain reigns of different brokers under one node ID."""
     by_node: dict[str, list[CertainReign]] = defaultdict(list)
-    for reign in found:
+    for reign in certain_reigns:
         by_node[reign.node_id].append(reign)
     pairs = [
-        Overlap(some[n], some[m], max(some[n].begin, some[m].begin), min(some[n].end, some[m].end))
-        for some in by_node.values()
-        for n, m in overlapping([(reign.begin, reign.end) for reign in some])
-        if some[n].broker != some[m].broker
+        Overlap(
+            same_node[n],
+            same_node[m],
+            max(same_node[n].begin, same_node[m].begin),
+            min(same_node[n].end, same_node[m].end),
+        )
+        for same_node in by_node.values()
+        for n, m in overlapping([(reign.begin, reign.end) for reign in same_node])
+        if same_node[n].broker != same_node[m].broker
     ]
     return sorted(pairs, key=lambda pair: (pair.later.index, pair.earlier.index))
 
@@ -156,13 +161,13 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
     live between two looks of the monitor. When a live broker changes its role, its reign is known,
     and its answers until the reign was seen to end count.
     """
-    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
     latest: dict[str, str] = {}
     for row in roles:
         if latest.get(row["broker"], "live") != "live":
-            found[row["broker"]].append((row["time_low"], row["time_high"]))
+            spans[row["broker"]].append((row["time_low"], row["time_high"]))
         latest[row["broker"]] = row["role"]
-    return found
+    return spans
 
 
 class Fall(NamedTuple):
@@ -182,7 +187,7 @@ class Fall(NamedTuple):
 
 
 def fallen(
-    found: Sequence[CertainReign],
+    certain_reigns: Sequence[CertainReign],
     doubtful: Mapping[str, Sequence[tuple[int, int]]],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Fall]:
@@ -203,52 +208,52 @@ def fallen(
     by_node: dict[str, list[CertainReign]] = defaultdict(list)
     back: dict[int, CertainReign] = {}
     previous: dict[str, CertainReign] = {}
-    for reign in found:
+    for reign in certain_reigns:
         by_node[reign.node_id].append(reign)
         if reign.broker in previous:
             back[previous[reign.broker].index] = reign
         previous[reign.broker] = reign
-    indexes = {node_id: [reign.index for reign in some] for node_id, some in by_node.items()}
+    indexes = {node_id: [reign.index for reign in candidates] for node_id, candidates in by_node.items()}
     fences = Fences(takeovers)
     doubted = {broker: _Spans(spans) for broker, spans in doubtful.items()}
-    beside = _Beside(found)
+    other_reigns = _ReignsByNode(certain_reigns)
     times = []
-    for own in found:
-        again = back.get(own.index)
-        after = bisect_right(indexes[own.node_id], own.index)
-        before = None if again is None else bisect_left(indexes[own.node_id], again.index)
+    for lost in certain_reigns:
+        next_reign = back.get(lost.index)
+        after = bisect_right(indexes[lost.node_id], lost.index)
+        before = None if next_reign is None else bisect_left(indexes[lost.node_id], next_reign.index)
         # Between two reigns of one broker, each other broker has few reigns.
         successors = [
             (reign.begin, reign.index)
-            for reign in by_node[own.node_id][after:before]
-            if reign.since >= own.begin
+            for reign in by_node[lost.node_id][after:before]
+            if reign.since >= lost.begin
         ]
-        fence = fences.earliest(own.broker, own.node_id, own.life)
-        fenced = [] if fence is None else [(max(fence.certain, own.begin), fence.index)]
-        end = 2**62 if again is None else again.since
-        for stored, some in ((False, successors), (True, fenced)):
-            if not some or (stored and successors and min(successors)[0] <= min(some)[0]):
+        fence = fences.earliest(lost.broker, lost.node_id, lost.life)
+        fenced = [] if fence is None else [(max(fence.certain, lost.begin), fence.index)]
+        end = 2**62 if next_reign is None else next_reign.since
+        for stored, candidates in ((False, successors), (True, fenced)):
+            if not candidates or (stored and successors and min(successors)[0] <= min(candidates)[0]):
                 continue
-            begin, by = min(some)
-            some_doubts = doubted[own.broker].within(begin, end) if own.broker in doubted else ()
+            begin, by = min(candidates)
+            some_doubts = doubted[lost.broker].within(begin, end) if lost.broker in doubted else ()
             meanwhile = sorted((low, high) for low, high in some_doubts if high > begin and low < end)
             certain = begin
             for low, high in meanwhile:
-                times.append(Fall(own.broker, certain, low, own.index, by, stored))
+                times.append(Fall(lost.broker, certain, low, lost.index, by, stored))
                 certain = max(certain, high)
-            times.append(Fall(own.broker, certain, end, own.index, by, stored))
+            times.append(Fall(lost.broker, certain, end, lost.index, by, stored))
             if meanwhile:
                 times += [
-                    Fall(own.broker, max(begin, other.begin), min(end, other.end), own.index, by, stored)
-                    for other in beside.within(own.node_id, own.broker, begin, end)
+                    Fall(lost.broker, max(begin, other.begin), min(end, other.end), lost.index, by, stored)
+                    for other in other_reigns.within(lost.node_id, lost.broker, begin, end)
                 ]
     return [time for time in times if time.begin < time.end]
 
 
-def never_live(roles: Sequence[Row], found: Sequence[CertainReign]) -> list[Fall]:
+def never_live(roles: Sequence[Row], certain_reigns: Sequence[CertainReign]) -> list[Fall]:
     """Return the spans in which brokers had never been live and another of their node ID was."""
     earliest: dict[str, int] = {}
-    for reign in found:
+    for reign in certain_reigns:
         earliest.setdefault(reign.broker, reign.since)
     spans: dict[str, list[list[Any]]] = defaultdict(list)  # [node ID, begin, end, row]
     live: set[str] = set()
@@ -259,33 +264,33 @@ def never_live(roles: Sequence[Row], found: Sequence[CertainReign]) -> list[Fall
         if row["role"] == "live" and node_id is not None:
             live.add(broker)
         elif node_id is not None:
-            mine = spans[broker]
-            if mine and mine[-1][0] != node_id:
-                mine[-1][2] = min(mine[-1][2], row["time_low"])
-            if not mine or mine[-1][0] != node_id:
-                mine.append([node_id, row["time_high"], earliest.get(broker, 2**62), row["index"]])
-    beside = _Beside(found)
+            broker_spans = spans[broker]
+            if broker_spans and broker_spans[-1][0] != node_id:
+                broker_spans[-1][2] = min(broker_spans[-1][2], row["time_low"])
+            if not broker_spans or broker_spans[-1][0] != node_id:
+                broker_spans.append([node_id, row["time_high"], earliest.get(broker, 2**62), row["index"]])
+    other_reigns = _ReignsByNode(certain_reigns)
     times = [
         Fall(broker, max(begin, other.begin), min(end, other.end), index, other.index, stored=False)
-        for broker, some in spans.items()
-        for node_id, begin, end, index in some
-        for other in beside.within(node_id, broker, begin, end)
+        for broker, broker_times in spans.items()
+        for node_id, begin, end, index in broker_times
+        for other in other_reigns.within(node_id, broker, begin, end)
     ]
     return [time for time in times if time.begin < time.end]
 
 
-class _Beside:
+class _ReignsByNode:
     """The reigns under each node ID, to be found by time."""
 
-    def __init__(self, found: Sequence[CertainReign]) -> None:
+    def __init__(self, certain_reigns: Sequence[CertainReign]) -> None:
         by_node: dict[str, dict[str, list[CertainReign]]] = defaultdict(lambda: defaultdict(list))
-        for reign in found:
+        for reign in certain_reigns:
             by_node[reign.node_id][reign.broker].append(reign)
         self._reigns = by_node
         self._spans = {
-            (node_id, broker): _Spans([(reign.begin, reign.end) for reign in some])
+            (node_id, broker): _Spans([(reign.begin, reign.end) for reign in same_broker])
             for node_id, brokers in by_node.items()
-            for broker, some in brokers.items()
+            for broker, same_broker in brokers.items()
         }
 
     def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[CertainReign]:
@@ -293,9 +298,9 @@ class _Beside:
 
         Some reigns before or after the span may be among them.
         """
-        for other, some in self._reigns.get(node_id, {}).items():
+        for other, same_broker in self._reigns.get(node_id, {}).items():
             if other != broker:
-                yield from some[self._spans[node_id, other].about(begin, end)]
+                yield from same_broker[self._spans[node_id, other].about(begin, end)]
 
 
 class _Spans:
@@ -329,14 +334,17 @@ class BrokerWindows:
 
 def by_broker(windows: Iterable[Window]) -> list[BrokerWindows]:
     """Return windows grouped by run, broker and ``only``, as parts are asked for them."""
-    some: dict[tuple[int, str, str | None], list[Window]] = defaultdict(list)
+    groups: dict[tuple[int, str, str | None], list[Window]] = defaultdict(list)
     for window in windows:
-        some[window.run, window.broker, window.only].append(window)
+        groups[window.run, window.broker, window.only].append(window)
     return [
         BrokerWindows(
-            *key, mine, np.array([window.begin for window in mine]), np.array([window.end for window in mine])
+            *key,
+            members,
+            np.array([window.begin for window in members]),
+            np.array([window.end for window in members]),
         )
-        for key, mine in some.items()
+        for key, members in groups.items()
     ]
 
 
@@ -347,34 +355,34 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
     place of the invocation. The answers of each broker are sorted by time once, so that each window
     is a slice of them, however many windows there are.
     """
-    found: Answered = {}
+    result: Answered = {}
     if not windows or not len(rows.index):
-        return found
-    answers = rows.broker.are(*{one.broker for one in windows}) & rows.type.are("ok")
+        return result
+    answers = rows.broker.are(*{group.broker for group in windows}) & rows.type.are("ok")
     at = np.flatnonzero(answers)
     at = at[rows.process[at] >= 0]
     slices: list[tuple[Window, Numbers]] = []
-    for only in dict.fromkeys(one.only for one in windows):
+    for only in dict.fromkeys(group.only for group in windows):
         counts = ~rows.f.are("connect") if only is None else rows.f.are(only)
-        slices += _slices(rows, at[counts[at]], [one for one in windows if one.only == only])
+        slices += _slices(rows, at[counts[at]], [group for group in windows if group.only == only])
     if not slices:
-        return found
-    asked = np.full(len(rows.index), -1, dtype=np.int64)
-    at = np.unique(np.concatenate([here for _, here in slices]))
+        return result
+    asked_ns = np.full(len(rows.index), -1, dtype=np.int64)
+    at = np.unique(np.concatenate([in_window for _, in_window in slices]))
     question = asked_at(rows, at)
     delivered = rows.f.are("deliver")[at]
     if delivered.any():
         question[delivered] = _sent_at(rows, places, at[delivered])
-    known = (question >= 0) & (question < at)
-    asked[at[known]] = rows.time[question[known]]
-    for window, here in slices:
-        late = here[asked[here] > window.begin]
+    is_known = (question >= 0) & (question < at)
+    asked_ns[at[is_known]] = rows.time[question[is_known]]
+    for window, in_window in slices:
+        late = in_window[asked_ns[in_window] > window.begin]
         if window.stored:
             late = late[_stored(rows, late)]
         if len(late):
-            kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
-            found[window.run, window.id] = AnswersInWindow(len(late), kept)
-    return found
+            examples = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
+            result[window.run, window.id] = AnswersInWindow(len(late), examples)
+    return result
 
 
 def _sent_at(rows: Rows, places: PlaceTable, delivered: Numbers) -> Numbers:
@@ -389,12 +397,12 @@ def _sent_at(rows: Rows, places: PlaceTable, delivered: Numbers) -> Numbers:
         for n, (run, queue, group) in enumerate(places.named)
     ]
     sends = np.flatnonzero(rows.f.are("send") & rows.type.are("invoke"))
-    both = np.concatenate([sends, delivered])
-    home, message = np.array(homes, dtype=np.int64)[rows.place[both]], rows.message[both]
+    positions = np.concatenate([sends, delivered])
+    home, message = np.array(homes, dtype=np.int64)[rows.place[positions]], rows.message[positions]
     order = ordered(home, message)
-    one = np.empty(len(both), dtype=np.int64)
-    one[order] = segments(home[order], message[order])
-    return first(one[: len(sends)], sends, len(both))[one[len(sends) :]]
+    message_group = np.empty(len(positions), dtype=np.int64)
+    message_group[order] = segments(home[order], message[order])
+    return first(message_group[: len(sends)], sends, len(positions))[message_group[len(sends) :]]
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterator[tuple[Window, Numbers]]:
@@ -408,17 +416,17 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[BrokerWindows]) -> Iterat
     at = at[ordered(rows.run[at], rows.broker.codes[at])]
     brokers = len(rows.broker.values)
     key = rows.run[at] * brokers + rows.broker.codes[at]
-    for some in windows:
-        code = rows.broker.code(some.broker)
+    for group in windows:
+        code = rows.broker.code(group.broker)
         if code == brokers:
             continue
-        mine = some.run * brokers + code
-        here = at[np.searchsorted(key, mine, "left") : np.searchsorted(key, mine, "right")]
-        times = rows.time[here]
-        firsts = np.searchsorted(times, some.begin, "right")
-        lasts = np.searchsorted(times, some.end, "left")
+        run_broker = group.run * brokers + code
+        group_rows = at[np.searchsorted(key, run_broker, "left") : np.searchsorted(key, run_broker, "right")]
+        times = rows.time[group_rows]
+        firsts = np.searchsorted(times, group.begin, "right")
+        lasts = np.searchsorted(times, group.end, "left")
         for n in np.flatnonzero(firsts < lasts).tolist():
-            yield some.windows[n], np.sort(here[firsts[n] : lasts[n]])
+            yield group.windows[n], np.sort(group_rows[firsts[n] : lasts[n]])
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
@@ -428,11 +436,11 @@ def _stored(rows: Rows, at: Numbers) -> Flags:
     a transaction are stored with its commit.
     """
     f = rows.f.codes[at]
-    alone = rows.transaction[at] == NONE
-    found: Flags = (f == rows.f.code("commit")) | (
-        alone & np.isin(f, [rows.f.code(name) for name in ("send", "ack", "deliver")])
+    is_single = rows.transaction[at] == NONE
+    is_proof: Flags = (f == rows.f.code("commit")) | (
+        is_single & np.isin(f, [rows.f.code(name) for name in ("send", "ack", "deliver")])
     )
-    return found
+    return is_proof
 
 
 def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
@@ -444,41 +452,41 @@ def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
 
 def merged(parts: Sequence[Answered]) -> Answered:
     """Return the answers that several parts have in the same windows."""
-    whole = {}
-    for key, some in gathered(parts).items():
-        rows = (row for one in some for row in one.rows)
+    result = {}
+    for key, of_window in gathered(parts).items():
+        rows = (row for part_answers in of_window for row in part_answers.rows)
         earliest = heapq.nsmallest(ANSWERS_KEPT, rows, key=attrgetter("index"))
-        whole[key] = AnswersInWindow(sum(one.count for one in some), tuple(earliest))
-    return whole
+        result[key] = AnswersInWindow(sum(part_answers.count for part_answers in of_window), tuple(earliest))
+    return result
 
 
 def windows_of(
     run: int,
     roles: Sequence[Row],
-    found: Sequence[CertainReign],
+    certain_reigns: Sequence[CertainReign],
     lapped: Sequence[Overlap],
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Window]:
     """Return the windows of one run: those of fallen brokers first, then two for each overlap."""
-    falls = [*fallen(found, doubts(roles), takeovers), *never_live(roles, found)]
+    falls = [*fallen(certain_reigns, doubts(roles), takeovers), *never_live(roles, certain_reigns)]
     fell = [
         Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by, stored=fall.stored)
         for number, fall in enumerate(falls)
     ]
-    beside = [
+    overlap_windows = [
         Window(run, len(fell) + 2 * number + side, broker, overlap.begin, overlap.end, "send")
         for number, overlap in enumerate(lapped)
         for side, broker in enumerate((overlap.earlier.broker, overlap.later.broker))
     ]
-    return fell + beside
+    return fell + overlap_windows
 
 
 def zombies(windows: Sequence[Window], answers: Answered) -> list[Instance]:
     """Return one instance for each operation that a fallen broker answered."""
-    found = {
+    instances = {
         Instance("zombie", row.queue, row.group, row.message, row.index, row.broker, window.run)
         for window in windows
         if window.only is None and (window.run, window.id) in answers
         for row in answers[window.run, window.id].rows
     }
-    return sorted(found, key=lambda instance: (instance.run, instance.index))
+    return sorted(instances, key=lambda instance: (instance.run, instance.index))

@@ -88,11 +88,11 @@ class PlaceTable:
 
     def code(self, place: Place) -> int:
         """Return the number of a place; a new one for a place that was not seen yet."""
-        known = self._codes.get(place)
-        if known is None:
-            known = self._codes[place] = len(self.named)
+        number = self._codes.get(place)
+        if number is None:
+            number = self._codes[place] = len(self.named)
             self.named.append(place)
-        return known
+        return number
 
     def runs(self) -> Numbers:
         """Return the run of each place."""
@@ -137,12 +137,12 @@ class Texts:
     def are(self, *values: str) -> Flags:
         """Return which rows have one of some texts."""
         if len(values) > 4:  # for so many texts a table is quicker
-            wanted = np.array([value in values for value in self.values] + [False])
-            return wanted[self.codes]
-        found = np.zeros(len(self.codes), dtype=bool)
+            is_one_of = np.array([value in values for value in self.values] + [False])
+            return is_one_of[self.codes]
+        flags = np.zeros(len(self.codes), dtype=bool)
         for value in values:
-            found |= self.codes == self.code(value)
-        return found
+            flags |= self.codes == self.code(value)
+        return flags
 
     def some(self, at: Numbers) -> Texts:
         """Return the texts at some positions."""
@@ -175,19 +175,19 @@ class Column:
         """Return the numbers at some positions."""
         if self.absent:
             return np.full(self.values[at].shape, NONE, dtype=np.int64)
-        some: Numbers = self.values[at].astype(np.int64, copy=False)
+        numbers: Numbers = self.values[at].astype(np.int64, copy=False)
         if self.valid is not None and not (valid := self.valid[at]).all():
-            some[~valid] = NONE
-        return some
+            numbers[~valid] = NONE
+        return numbers
 
-    def same(self, here: Numbers, there: Numbers) -> Flags:
+    def same(self, first: Numbers, second: Numbers) -> Flags:
         """Return, for pairs of positions, whether both rows have one value or both are null."""
         if self.absent:
-            return np.ones(len(here), dtype=bool)
-        result: Flags = self.values[here] == self.values[there]
+            return np.ones(len(first), dtype=bool)
+        result: Flags = self.values[first] == self.values[second]
         if self.valid is not None:
-            valid = self.valid[here]
-            result = (result | ~valid) & (valid == self.valid[there])
+            valid = self.valid[first]
+            result = (result | ~valid) & (valid == self.valid[second])
         return result
 
     def some(self, at: Numbers) -> Column:
@@ -273,14 +273,14 @@ class Rows:
 
     def of(self, *kinds: int) -> Numbers:
         """Return the positions of all rows of some kinds, in order, as a read-only array."""
-        known = self._of.get(kinds)
-        if known is None:
+        positions = self._of.get(kinds)
+        if positions is None:
             where = self.kind == kinds[0]
             for kind in kinds[1:]:
                 where |= self.kind == kind
-            known = self._of[kinds] = np.flatnonzero(where)
-            known.flags.writeable = False
-        return known
+            positions = self._of[kinds] = np.flatnonzero(where)
+            positions.flags.writeable = False
+        return positions
 
 
 def from_table(table: pa.Table, places: PlaceTable) -> Rows:
@@ -320,10 +320,10 @@ def _kinds(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
     for i, operation in enumerate(f.values):
         for j, outcome in enumerate(type_.values):
             kinds[i, j] = _KINDS.get((operation, outcome), 0)
-    both = f.codes * np.int32(width)
-    both += type_.codes
-    found: npt.NDArray[np.int8] = kinds.ravel()[both]
-    return found
+    combined = f.codes * np.int32(width)
+    combined += type_.codes
+    result: npt.NDArray[np.int8] = kinds.ravel()[combined]
+    return result
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -408,13 +408,13 @@ def _place(table: pa.Table, run: Numbers, places: PlaceTable) -> npt.NDArray[np.
     combined += np.int32(groups + 1)
     if span > queues * groups:
         combined += run.astype(np.int32) * np.int32(queues * groups)
-    seen = np.zeros(span, dtype=bool)
-    seen[combined] = True
-    used = np.flatnonzero(seen)
+    occurs = np.zeros(span, dtype=bool)
+    occurs[combined] = True
+    used = np.flatnonzero(occurs)
     codes = np.zeros(span, dtype=np.int32)
     codes[used] = [_code(c, queues, groups, queue, group, places) for c in used.tolist()]
-    found: npt.NDArray[np.int32] = codes[combined]
-    return found
+    result: npt.NDArray[np.int32] = codes[combined]
+    return result
 
 
 def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, places: PlaceTable) -> int:
@@ -459,10 +459,10 @@ def ordered(*keys: npt.NDArray[Any]) -> Numbers:
         low, high = int(key.min()), int(key.max())
         if low == high:
             continue
-        known = key
+        shifted = key
         if low == NONE:
             low = int(key.min(initial=high, where=key != NONE)) - 1
-            known = np.maximum(key, low)
+            shifted = np.maximum(key, low)
         bits = (high - low).bit_length()
         width += bits
         if width > _BITS_PACKED:
@@ -470,7 +470,7 @@ def ordered(*keys: npt.NDArray[Any]) -> Numbers:
                 return np.argsort(key, kind="stable")
             order = ordered(*keys[1:])
             return order[ordered(keys[0][order])]
-        above = np.subtract(known, low, dtype=np.int64)
+        above = np.subtract(shifted, low, dtype=np.int64)
         above |= packed << bits
         packed = above
     packed = packed << place
@@ -511,8 +511,8 @@ def lowest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
 def earliest(*indexes: Numbers) -> Numbers:
     """Return the lowest of several indexes at each position; ``NONE`` only where all are."""
     result = np.full(len(indexes[0]), FOREVER, dtype=np.int64)
-    for some in indexes:
-        np.minimum(result, some, out=result, where=some != NONE)
+    for values in indexes:
+        np.minimum(result, values, out=result, where=values != NONE)
     return np.where(result == FOREVER, NONE, result)
 
 
@@ -541,16 +541,16 @@ def cells_of(cell: Numbers, size: int) -> tuple[Numbers, Numbers]:
 
 def joined(tables: Iterable[Table]) -> Table:
     """Return one table made of several; if there is only one, nothing is copied."""
-    some = list(tables)
-    kind = type(some[0])
-    columns = ([getattr(one, column.name) for one in some] for column in fields(kind))
+    all_tables = list(tables)
+    kind = type(all_tables[0])
+    columns = ([getattr(table, column.name) for table in all_tables] for column in fields(kind))
     return kind(*(pieces[0] if len(pieces) == 1 else np.concatenate(pieces) for pieces in columns))
 
 
 def gathered(parts: Iterable[Mapping[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values that several parts have, by key."""
-    whole: dict[Key, list[Value]] = defaultdict(list)
+    by_key: dict[Key, list[Value]] = defaultdict(list)
     for part in parts:
         for key, value in part.items():
-            whole[key].append(value)
-    return whole
+            by_key[key].append(value)
+    return by_key

@@ -69,8 +69,8 @@ class RunsPart:
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield one table with the rows of all runs of the part that carry messages."""
-        wanted = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
-        tables = [_read(file.path, wanted) for file in self.files]
+        names = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
+        tables = [_read(file.path, names) for file in self.files]
         yield pa.concat_tables(
             [table.filter(with_messages(table)) for table in tables], promote_options="default"
         )
@@ -109,14 +109,16 @@ def _open(part: RunsPart) -> _Opening:
             damaged[file.run] = f"{file.path} is not the history of run {file.run}: {problem}"
             continue
         messages = with_messages(table)
-        few = table.filter(pc.invert(messages))
-        broken, bad = of_tables(table.filter(messages).drop_columns(RUN), few.drop_columns(RUN))
+        control_rows = table.filter(pc.invert(messages))
+        broken, bad = of_tables(table.filter(messages).drop_columns(RUN), control_rows.drop_columns(RUN))
         if broken is not None:
             damaged[file.run] = f"{file.path}: {broken}"
             continue
-        confined[file.run] = [Confined(one.of, f"{file.path}: {one}") for one in by_subject(bad)]
+        confined[file.run] = [
+            Confined(breakage.of, f"{file.path}: {breakage}") for breakage in by_subject(bad)
+        ]
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
-        tables.append(completed(few, RUNS_SCHEMA).cast(RUNS_SCHEMA).replace_schema_metadata(None))
+        tables.append(completed(control_rows, RUNS_SCHEMA).cast(RUNS_SCHEMA).replace_schema_metadata(None))
     control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, control.schema, options=_COMPRESSION) as writer:
@@ -159,16 +161,16 @@ class RunsSource(FileSource):
 
 
 def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
-    some: list[RunFile] = []
+    group: list[RunFile] = []
     number = rows = 0
     for file in files:
-        if some and rows + file.rows > PART_ROWS:
-            yield RunsPart(number, tuple(some))
-            some, rows, number = [], 0, number + 1
-        some.append(file)
+        if group and rows + file.rows > PART_ROWS:
+            yield RunsPart(number, tuple(group))
+            group, rows, number = [], 0, number + 1
+        group.append(file)
         rows += file.rows
-    if some:
-        yield RunsPart(number, tuple(some))
+    if group:
+        yield RunsPart(number, tuple(group))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,19 +209,19 @@ def judge_runs(
         hungers[hunger.run].append(hunger)
     judged = {}
     for run in sorted(source.last_ns):
-        known = case.known.get(run, Facts())
+        run_facts = case.facts_by_run.get(run, Facts())
         promised = msgspec.structs.replace(options, expect_faults=run in expecting, trouble=troubles.get(run))
-        found = findings.told(case.found.get(run, {}), options)
+        instances = findings.select_findings(case.found.get(run, {}), options)
         windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
         confined = source.confined.get(run, ())
         unknown = [*check_run.unknown, *map(str, confined)]
-        decision = decide(found, known, promised, windows=windows, unknown=unknown)
+        decision = decide(instances, run_facts, promised, windows=windows, unknown=unknown)
         if confined and decision.valid is not False:
             source.damaged[run] = confined[0].line
             continue
         judged[run] = RunVerdict(
-            found={name: found[name] for name in decision.severities},
+            found={name: instances[name] for name in decision.severities},
             decision=decision,
-            bit=any(span.bit for span in known.spans()),
+            bit=any(span.bit for span in run_facts.spans()),
         )
     return judged

@@ -52,14 +52,14 @@ class Choosers:
         """Return the consumers with the number of the selector of each."""
         different: list[Selector] = []
         numbers = []
-        for selector in (one.selector for one in consumers if one.selector is not None):
+        for selector in (consumer.selector for consumer in consumers if consumer.selector is not None):
             if selector not in different:
                 different.append(selector)
             numbers.append(different.index(selector))
         return cls(
             different, np.array(numbers, dtype=np.int64),
-            np.array([one.begun for one in consumers], dtype=np.int64),
-            np.array([one.over for one in consumers], dtype=np.int64),
+            np.array([consumer.begun for consumer in consumers], dtype=np.int64),
+            np.array([consumer.over for consumer in consumers], dtype=np.int64),
         )  # fmt: skip
 
     @property
@@ -67,9 +67,11 @@ class Choosers:
         """True if the queue has too many selectors to judge its order."""
         return len(self.selectors) > SELECTORS_MOST
 
-    def passers(self, of: int, wanted: int) -> Spans:
-        """Return when consumers may have existed that match class ``wanted``, and not ``of``."""
-        bits = np.array([wanted & ~of & (1 << n) != 0 for n in range(len(self.selectors))], dtype=bool)
+    def passers(self, class_passed: int, class_matched: int) -> Spans:
+        """Return when consumers may have existed that match one class and not the other."""
+        bits = np.array(
+            [class_matched & ~class_passed & (1 << n) != 0 for n in range(len(self.selectors))], dtype=bool
+        )
         return Spans.of(*(column[bits[self.number]] for column in (self.begun, self.over)))
 
     @property
@@ -115,8 +117,8 @@ class SelectiveQueues:
         """Return the consumers with a selector of a queue; None if it has none."""
         if not self.consumers:
             return None
-        mine = [one for name in {queue, None} for one in self.consumers.get((run, name), ())]
-        return Choosers.of(mine) if mine else None
+        of_queue = [consumer for name in {queue, None} for consumer in self.consumers.get((run, name), ())]
+        return Choosers.of(of_queue) if of_queue else None
 
     def by_queue(self, places: Sequence[Place]) -> dict[Queue, tuple[Choosers, list[int]]]:
         """Return the queues of some places that have such consumers, each with its places."""
@@ -125,14 +127,16 @@ class SelectiveQueues:
         numbers: dict[Queue, list[int]] = defaultdict(list)
         for number, (run, queue, _) in enumerate(places):
             numbers[run, queue].append(number)
-        found = ((key, self.of(*key), some) for key, some in numbers.items())
-        return {key: (choosers, some) for key, choosers, some in found if choosers is not None}
+        by_key = ((key, self.of(*key), place_numbers) for key, place_numbers in numbers.items())
+        return {
+            key: (choosers, place_numbers) for key, choosers, place_numbers in by_key if choosers is not None
+        }
 
     def judged(self, places: Sequence[Place]) -> Flags:
         """Return whether the order of each place can be judged."""
         result = np.ones(len(places), dtype=bool)
-        for choosers, some in self.by_queue(places).values():
-            result[some] = not choosers.too_many
+        for choosers, place_numbers in self.by_queue(places).values():
+            result[place_numbers] = not choosers.too_many
         return result
 
 
@@ -147,14 +151,14 @@ def group_by_queue(consumers: Iterable[Consumer]) -> SelectiveQueues:
 
 def classes(rows: Rows, places: PlaceTable, queues: SelectiveQueues) -> Numbers:
     """Return the class of each message: the selectors of its queue that match it, as bits."""
-    known = queues.by_queue(places.named)
-    if not known:
+    choosing_queues = queues.by_queue(places.named)
+    if not choosing_queues:
         return np.broadcast_to(np.int64(0), rows.messages)
     result = np.zeros(rows.messages, dtype=np.int64)
     selection = Selection(rows)
     place = rows.place[rows.first_row]
-    for choosers, some in known.values():
-        at = np.flatnonzero(np.isin(place, some))
+    for choosers, place_numbers in choosing_queues.values():
+        at = np.flatnonzero(np.isin(place, place_numbers))
         for number, selector in enumerate(choosers.selectors[:SELECTORS_MOST]):
             result[at] |= selection.wants(selector)[at].astype(np.int64) << number
     return result
@@ -198,25 +202,25 @@ def comparisons(waits: Waits, places: Sequence[Place], queues: SelectiveQueues) 
 
     Without selectors and closed groups, all messages are compared with all.
     """
-    known = queues.by_queue(places)
-    if not known and not waits.closed.any():
+    choosing_queues = queues.by_queue(places)
+    if not choosing_queues and not waits.closed.any():
         return ALL_WITH_ALL
     number = np.full(len(places), -1, dtype=np.int64)
-    for n, (_, some) in enumerate(known.values()):
-        number[some] = n
-    of = number[waits.place]
-    plain = np.flatnonzero(of < 0)
-    found = [Comparison(plain, np.ones(len(plain), dtype=bool), ~waits.closed[plain])]
-    for n, (choosers, _) in enumerate(known.values()):
-        at = np.flatnonzero(of == n)
+    for n, (_, place_numbers) in enumerate(choosing_queues.values()):
+        number[place_numbers] = n
+    queue_number = number[waits.place]
+    plain = np.flatnonzero(queue_number < 0)
+    result = [Comparison(plain, np.ones(len(plain), dtype=bool), ~waits.closed[plain])]
+    for n, (choosers, _) in enumerate(choosing_queues.values()):
+        at = np.flatnonzero(queue_number == n)
         matched, begun, read = waits.matched[at], waits.begun[at], waits.read[at]
         present = np.unique(matched).tolist()
-        for one in present:
-            late, early = matched == one, ~waits.closed[at]
+        for class_late in present:
+            late, early = matched == class_late, ~waits.closed[at]
             for other in present:
-                passers, mine = choosers.passers(one, other), matched == other
+                passers, is_other = choosers.passers(class_late, other), matched == other
                 if len(passers.begun):
-                    found.append(Comparison(at, late, mine & early, passers.first_after(begun)))
-                    early[mine] &= ~passers.meet(begun[mine], read[mine])
-            found.append(Comparison(at, late, early))
-    return found
+                    result.append(Comparison(at, late, is_other & early, passers.first_after(begun)))
+                    early[is_other] &= ~passers.meet(begun[is_other], read[is_other])
+            result.append(Comparison(at, late, early))
+    return result

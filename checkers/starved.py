@@ -152,15 +152,15 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
 
 
 def idle(
-    known: Iterable[Activity], control: Rows, places: PlaceTable, ends: Ends, bound_ns: int
+    activities: Iterable[Activity], control: Rows, places: PlaceTable, ends: Ends, bound_ns: int
 ) -> list[Idle]:
     """Return every time in which a session had no row for longer than the bound.
 
     Only times count between the ``ok`` of its subscribe and its end.
     """
-    whole = joined(known)
-    order = np.lexsort((whole.first, whole.session, whole.run))
-    run, session, low, low_ns, high, high_ns = (getattr(whole, name)[order] for name in Activity.__slots__)
+    activity = joined(activities)
+    order = np.lexsort((activity.first, activity.session, activity.run))
+    run, session, low, low_ns, high, high_ns = (getattr(activity, name)[order] for name in Activity.__slots__)
     at = np.flatnonzero(control.f.are("subscribe") & control.type.are("ok") & (control.process >= 0))
     whose = control.session[at]
     first_of: dict[tuple[int, int], int] = {}
@@ -175,7 +175,7 @@ def idle(
     same = (run[1:] == run[:-1]) & (session[1:] == session[:-1])
     pauses = np.flatnonzero(same & (low_ns[1:] - high_ns[:-1] > bound_ns))
     ended = ends.sessions.find("ended", run[pauses], session[pauses])
-    found = []
+    idle_times = []
     for n, end in zip(pauses.tolist(), ended.tolist(), strict=True):
         row = first_of.get((int(run[n]), int(session[n])))
         if row is None or control.index[row] > high[n] or (end != NONE and end <= high[n]):
@@ -183,13 +183,13 @@ def idle(
         code = control.broker.codes[row]
         queue = places.named[control.place[row]][1]
         if code >= 0 and queue is not None:
-            found.append(
+            idle_times.append(
                 Idle(
                     int(run[n]), int(session[n]), queue, control.broker.values[code], int(high[n]),
                     int(high_ns[n]), int(low[n + 1]), int(low_ns[n + 1]),
                 )
             )  # fmt: skip
-    return sorted(found)
+    return sorted(idle_times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +215,12 @@ class Serving:
     """The facts that one part has about each idle time; ``add`` every slice of the part first."""
 
     def __init__(
-        self, places: PlaceTable, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int,
+        self, places: PlaceTable, idle_times: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int,
         subscriptions: Subscriptions,
     ) -> None:  # fmt: skip
-        self._places, self._wanted, self._ends, self._deaths = places, wanted, ends, deaths
-        selectors = [subscriptions.selectors.get((one.run, one.session)) for one in wanted]
-        self._choices = [None if one is None else repr(sorted(one.items())) for one in selectors]
+        self._places, self._wanted, self._ends, self._deaths = places, idle_times, ends, deaths
+        selectors = [subscriptions.selectors.get((item.run, item.session)) for item in idle_times]
+        self._choices = [None if item is None else repr(sorted(item.items())) for item in selectors]
         self._selectors = {
             choice: selector
             for choice, selector in zip(self._choices, selectors, strict=True)
@@ -228,10 +228,10 @@ class Serving:
         }
         self._bound_ns = bound_ns
         self._run, self._session, self._after, self._before, self._begin, self._end = (
-            np.array([getattr(one, name) for one in wanted], dtype=np.int64)
+            np.array([getattr(item, name) for item in idle_times], dtype=np.int64)
             for name in ("run", "session", "after", "before", "begin", "end")
         )
-        self._held = np.zeros(len(wanted), dtype=np.int64)
+        self._held = np.zeros(len(idle_times), dtype=np.int64)
         self._got: dict[int, dict[int, int]] = {}
         self._waiting: list[_Waiting] = []
 
@@ -243,20 +243,24 @@ class Serving:
         self._held += _up_to(rows, rows.of(DELIVER), *whose)
         answers = rows.of(ACK_OK, NACK_OK)
         self._held -= _up_to(rows, answers[rows.transaction[answers] == NONE], *whose)
-        _who(rows, self._places, self._got)
+        _note_getters(rows, self._places, self._got)
         self._waiting.append(_waiting(rows, self._ends, self._deaths, self._bound_ns, self._selectors))
 
     def served(self) -> list[Served]:
         """Return the facts about each idle time, in the order of ``wanted``."""
         best: list[tuple[int, int, str | None, int] | None] = [None] * len(self._wanted)
-        for some in self._waiting:
-            for place, taker in sorted(set(zip(some.place.tolist(), some.taker.tolist(), strict=True))):
-                here = np.flatnonzero((some.place == place) & (some.taker == taker))
-                self._look(some, here, place, some.brokers[taker], best)
-        return [Served(int(held), found) for held, found in zip(self._held, best, strict=True)]
+        for messages in self._waiting:
+            for place, taker in sorted(
+                set(zip(messages.place.tolist(), messages.taker.tolist(), strict=True))
+            ):
+                same_taker = np.flatnonzero((messages.place == place) & (messages.taker == taker))
+                self._look(messages, same_taker, place, messages.brokers[taker], best)
+        return [
+            Served(int(count), best_message) for count, best_message in zip(self._held, best, strict=True)
+        ]
 
     def _look(
-        self, some: _Waiting, here: Numbers, place: int, broker: str,
+        self, messages: _Waiting, rows: Numbers, place: int, broker: str,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
         """Find, for each idle time, the first of some messages that waited throughout it.
@@ -266,67 +270,72 @@ class Serving:
         run, queue, _ = self._places.named[place]
         near = [
             n
-            for n, one in enumerate(self._wanted)
-            if one.run == run and one.queue == queue and self._deaths.of_one_node(run, broker, one.broker)
+            for n, idle_time in enumerate(self._wanted)
+            if idle_time.run == run
+            and idle_time.queue == queue
+            and self._deaths.of_one_node(run, broker, idle_time.broker)
         ]
         for choice in dict.fromkeys(self._choices[n] for n in near):
-            matching = here if choice is None else here[some.wanted[choice][here]]
+            matching = rows if choice is None else rows[messages.wanted[choice][rows]]
             if len(matching):
-                mine = np.array([n for n in near if self._choices[n] == choice])
-                self._look_for(some, matching, place, mine, best)
+                idle_numbers = np.array([n for n in near if self._choices[n] == choice])
+                self._look_for(messages, matching, place, idle_numbers, best)
 
     def _look_for(
-        self, some: _Waiting, here: Numbers, place: int, mine: Numbers,
+        self, messages: _Waiting, rows: Numbers, place: int, idle_numbers: Numbers,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """Do the same for idle times (``mine``) whose selector matches all of these messages."""
+        """Do the same for idle times whose selector matches all of these messages."""
         run, _, group = self._places.named[place]
-        here = here[np.argsort(some.ok[here], kind="stable")]
-        longest = np.maximum.accumulate(some.until[here])
-        at = np.searchsorted(longest, self._before[mine], "left")
-        m = here[np.minimum(at, len(here) - 1)]
-        known = (at < len(here)) & (
-            self._end[mine] - np.maximum(some.ok_ns[m], self._begin[mine]) > self._bound_ns
+        rows = rows[np.argsort(messages.ok[rows], kind="stable")]
+        longest = np.maximum.accumulate(messages.until[rows])
+        at = np.searchsorted(longest, self._before[idle_numbers], "left")
+        m = rows[np.minimum(at, len(rows) - 1)]
+        is_waiting = (at < len(rows)) & (
+            self._end[idle_numbers] - np.maximum(messages.ok_ns[m], self._begin[idle_numbers])
+            > self._bound_ns
         )
         if group is not None:
-            known &= _free(
-                self._got.get(place, {}), run, self._ends, self._session[mine], self._after[mine],
-                self._before[mine]
+            is_waiting &= _free(
+                self._got.get(place, {}), run, self._ends, self._session[idle_numbers],
+                self._after[idle_numbers], self._before[idle_numbers]
             )  # fmt: skip
-        for n, which in zip(mine[known].tolist(), m[known].tolist(), strict=True):
-            found = (int(some.ok[which]), int(some.ok_ns[which]), group, int(some.message[which]))
+        for n, row in zip(idle_numbers[is_waiting].tolist(), m[is_waiting].tolist(), strict=True):
+            candidate = (int(messages.ok[row]), int(messages.ok_ns[row]), group, int(messages.message[row]))
             known_best = best[n]
-            if known_best is None or found[0] < known_best[0]:
-                best[n] = found
+            if known_best is None or candidate[0] < known_best[0]:
+                best[n] = candidate
 
 
 def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Numbers) -> Numbers:
     """Return how many of the rows at ``at`` each session has up to its row ``after``, inclusive."""
     session = rows.session[at]
     at, session = at[session != NONE], session[session != NONE]
-    numbers, which = np.unique(
+    numbers, session_of = np.unique(
         np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([session, sessions])]), axis=1,
         return_inverse=True
     )  # fmt: skip
     del numbers
-    which = which.ravel().astype(np.int64)
-    place = np.sort((which[: len(at)] << _BITS) | rows.index[at])
-    mine = which[len(at) :]
-    return np.searchsorted(place, (mine << _BITS) | after, "right") - np.searchsorted(place, mine << _BITS)
+    session_of = session_of.ravel().astype(np.int64)
+    place = np.sort((session_of[: len(at)] << _BITS) | rows.index[at])
+    asked_sessions = session_of[len(at) :]
+    return np.searchsorted(place, (asked_sessions << _BITS) | after, "right") - np.searchsorted(
+        place, asked_sessions << _BITS
+    )
 
 
-def _who(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None:
+def _note_getters(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None:
     """Add the sessions that got messages of each group to ``got``, each with its first delivery."""
     at = rows.of(DELIVER)
     at = at[(rows.session[at] != NONE) & places.grouped()[rows.place[at]]]
     session = rows.session[at]
     order = np.lexsort((rows.index[at], session, rows.place[at]))
     at, session = at[order], session[order]
-    one = segments(rows.place[at], session)
-    for n in starts(one).tolist():
-        mine = got.setdefault(int(rows.place[at[n]]), {})
+    segment = segments(rows.place[at], session)
+    for n in starts(segment).tolist():
+        first_deliveries = got.setdefault(int(rows.place[at[n]]), {})
         index = int(rows.index[at[n]])
-        mine[int(session[n])] = min(index, mine.get(int(session[n]), index))
+        first_deliveries[int(session[n])] = min(index, first_deliveries.get(int(session[n]), index))
 
 
 def _free(
@@ -337,9 +346,11 @@ def _free(
     since = np.array(list(got.values()), dtype=np.int64)
     over = ends.sessions.find("over", np.full(len(whose), run, dtype=np.int64), whose)
     over = np.maximum(np.where(over == NONE, FOREVER, over), since)
-    there = np.searchsorted(np.sort(since), before, "left") - np.searchsorted(np.sort(over), after, "right")
-    own = np.array([got.get(session, FOREVER) for session in sessions.tolist()], dtype=np.int64)
-    result: Flags = there == (own < before)
+    others_then = np.searchsorted(np.sort(since), before, "left") - np.searchsorted(
+        np.sort(over), after, "right"
+    )
+    own_first = np.array([got.get(session, FOREVER) for session in sessions.tolist()], dtype=np.int64)
+    result: Flags = others_then == (own_first < before)
     return result
 
 
@@ -350,59 +361,65 @@ def _waiting(
     sends, oks, delivers, stores = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER), rows.of(BROWSE)
     stores = stores[rows.value.codes[stores] == rows.value.code("main")]
     codes = rows.broker.codes.astype(np.int64)
-    alone = np.ones(size, dtype=bool)
-    alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
+    is_plain = np.ones(size, dtype=bool)
+    is_plain[rows.id[sends[rows.transaction[sends] != NONE]]] = False
     # How transactions end does not matter here: messages that were sent in one are left out.
-    asked = asked_by(rows, attempts_of(rows, ends, atomic=True))
-    alone &= ~asked.delayed & (asked.expires == NONE)  # such a message need not be delivered
+    options = asked_by(rows, attempts_of(rows, ends, atomic=True))
+    is_plain &= ~options.delayed & (options.expires == NONE)  # such a message need not be delivered
     ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
     taker = first(rows.id[oks], codes[oks], size)
-    given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))
+    delivered, given_ns = (
+        first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time)
+    )
     giver = np.where(
-        given == NONE, first(rows.id[stores], codes[stores], size),
+        delivered == NONE, first(rows.id[stores], codes[stores], size),
         first(rows.id[delivers], codes[delivers], size)
     )  # fmt: skip
-    until = np.where(given == NONE, FOREVER, given)
-    again = (rows.redelivered[delivers] == 1) | (rows.delivery_count[delivers] > 1)
-    alone &= first(rows.id[delivers], again.astype(np.int64), size) != 1  # else it may have been held
-    where = alone & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
-    at = np.flatnonzero(where & ((given == NONE) | (given_ns - ok_ns > bound_ns)))
+    until = np.where(delivered == NONE, FOREVER, delivered)
+    is_repeated = (rows.redelivered[delivers] == 1) | (rows.delivery_count[delivers] > 1)
+    is_plain &= (
+        first(rows.id[delivers], is_repeated.astype(np.int64), size) != 1
+    )  # else it may have been held
+    where = is_plain & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
+    at = np.flatnonzero(where & ((delivered == NONE) | (given_ns - ok_ns > bound_ns)))
     pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])
-    kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+    kinds, pair_of = np.unique(pairs, axis=0, return_inverse=True)
     near = np.array(
         [
-            deaths.of_one_node(run, rows.broker.values[one], rows.broker.values[other])
-            for run, one, other in kinds.tolist()
+            deaths.of_one_node(run, rows.broker.values[taker_code], rows.broker.values[other])
+            for run, taker_code, other in kinds.tolist()
         ],
         dtype=bool,
     )
-    at = at[near[which.ravel()]] if len(at) else at
+    at = at[near[pair_of.ravel()]] if len(at) else at
     place = rows.place[rows.first_row[at]].astype(np.int64)
     selection = Selection(rows) if selectors else None
-    wanted = {} if selection is None else {name: selection.wants(one)[at] for name, one in selectors.items()}
+    is_wanted = (
+        {}
+        if selection is None
+        else {name: selection.wants(taker_code)[at] for name, taker_code in selectors.items()}
+    )
     return _Waiting(
         rows.broker.values, place, rows.message[rows.first_row[at]], taker[at], ok[at], ok_ns[at], until[at],
-        wanted,
+        is_wanted,
     )  # fmt: skip
 
 
-def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[Hunger]:
+def hungers(idle_times: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[Hunger]:
     """Return the sessions that were starved, from the facts of all parts about idle times.
 
     Such a session held nothing, and a message waited for it.
     """
-    found = []
-    for n, one in enumerate(wanted):
-        some = [part[n] for part in parts]
-        waiting = min((s.waiting for s in some if s.waiting is not None), default=None)
-        if waiting is not None and sum(s.held for s in some) == 0:
+    result = []
+    for n, idle_time in enumerate(idle_times):
+        facts = [part[n] for part in parts]
+        waiting = min((s.waiting for s in facts if s.waiting is not None), default=None)
+        if waiting is not None and sum(s.held for s in facts) == 0:
             ok, ok_ns, group, message = waiting
-            found.append(
+            result.append(
                 Hunger(
-                    one.run, one.before, one.session, one.queue, group, message, ok, max(one.begin, ok_ns),
-                    one.end,
-                    one.after,
-                    one.broker,
+                    idle_time.run, idle_time.before, idle_time.session, idle_time.queue, group, message, ok,
+                    max(idle_time.begin, ok_ns), idle_time.end, idle_time.after, idle_time.broker,
                 )
             )  # fmt: skip
-    return sorted(found, key=lambda hunger: (hunger.run, hunger.index))
+    return sorted(result, key=lambda hunger: (hunger.run, hunger.index))

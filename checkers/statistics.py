@@ -82,15 +82,15 @@ def _brokers(rows: Rows) -> frozenset[tuple[int, str]]:
     combined = rows.run[at] * names + (rows.broker.codes[at] + 1)
     size = int(combined.max(initial=0)) + 1
     used = np.unique(combined) if size > 1 << 16 else np.flatnonzero(marked(combined, size))
-    found = (divmod(code, names) for code in used.tolist())
-    return frozenset((run, str(rows.broker.values[code - 1])) for run, code in found if code)
+    pairs = (divmod(code, names) for code in used.tolist())
+    return frozenset((run, str(rows.broker.values[code - 1])) for run, code in pairs if code)
 
 
 def _marks(rows: Rows) -> frozenset[tuple[int, bool]]:
     at = rows.of(DELIVER)
     mark, run = rows.redelivered[at], rows.run[at]
-    told = np.unique(2 * run[mark != NONE] + mark[mark != NONE])
-    return frozenset((one // 2, bool(one % 2)) for one in told.tolist())
+    marks = np.unique(2 * run[mark != NONE] + mark[mark != NONE])
+    return frozenset((code // 2, bool(code % 2)) for code in marks.tolist())
 
 
 def _sent_until(rows: Rows) -> dict[int, int]:
@@ -108,12 +108,12 @@ def _census(rows: Rows) -> dict[tuple[int, str, str], int]:
     if not len(combined):
         return {}
     used, counts = np.unique(combined, return_counts=True) if combined.max() > 1 << 16 else _binned(combined)
-    found = {}
+    census = {}
     for code, count in zip(used.tolist(), counts.tolist(), strict=True):
         rest, type_ = divmod(code, types)
         run, f = divmod(rest, operations)
-        found[run, rows.f.values[f], rows.type.values[type_]] = count
-    return found
+        census[run, rows.f.values[f], rows.type.values[type_]] = count
+    return census
 
 
 def _binned(numbers: Numbers) -> tuple[Numbers, Numbers]:
@@ -130,18 +130,18 @@ def _latency(rows: Rows) -> dict[str, Bins]:
         at = at[(rows.message[at] != NONE) & (rows.process[at] >= 0)]
         return first(rows.id[at], rows.time[at], size)
 
-    sent, asked = moment(SEND_INVOKE), moment(ACK_INVOKE)
+    sent, acknowledged = moment(SEND_INVOKE), moment(ACK_INVOKE)
     spans = {
         "send": (sent, moment(SEND_OK)),
         "deliver": (sent, moment(DELIVER)),
-        "ack": (asked, moment(ACK_OK)),
+        "ack": (acknowledged, moment(ACK_OK)),
     }
-    found = {}
+    latencies = {}
     for f, (begin, end) in spans.items():
         took = (end - begin)[(begin != NONE) & (end != NONE) & (end >= begin)]
         if len(took):
-            found[f] = _histogram(took)
-    return found
+            latencies[f] = _histogram(took)
+    return latencies
 
 
 def _histogram(took: Numbers) -> Bins:
@@ -158,14 +158,16 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
     if not len(at):
         return {}
     time = rows.time[at]
-    found = {WHOLE: _by_slot(time, np.zeros(len(at), dtype=np.int64))[0]}
+    sends = {WHOLE: _by_slot(time, np.zeros(len(at), dtype=np.int64))[0]}
     brokers = _by_slot(time, rows.broker.codes[at].astype(np.int64))
-    found |= {("broker", str(rows.broker.values[code])): some for code, some in brokers.items() if code >= 0}
+    sends |= {
+        ("broker", str(rows.broker.values[code])): slots for code, slots in brokers.items() if code >= 0
+    }
     clients = _by_slot(time, rows.producer[at])
-    found |= {("client", f"producer {code}"): some for code, some in clients.items() if code >= 0}
+    sends |= {("client", f"producer {code}"): slots for code, slots in clients.items() if code >= 0}
     at = rows.of(SEND_INVOKE)
-    asked = _by_slot(rows.time[at], rows.producer[at], _EVER_NS)
-    return found | {(ASKED, f"producer {code}"): some for code, some in asked.items() if code >= 0}
+    invoked = _by_slot(rows.time[at], rows.producer[at], _EVER_NS)
+    return sends | {(ASKED, f"producer {code}"): slots for code, slots in invoked.items() if code >= 0}
 
 
 def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int, Sends]:
@@ -178,17 +180,17 @@ def _by_slot(time: Numbers, code: Numbers, slot_ns: int = _SLOT_NS) -> dict[int,
     slot = time // slot_ns
     low = int(slot.min())
     width = int(slot.max()) - low + 1
-    known = np.maximum(code, -1) + 1
-    cell = known * width + (slot - low)
-    used, cell = cells_of(cell, (int(known.max()) + 1) * width)
+    shifted = np.maximum(code, -1) + 1
+    cell = shifted * width + (slot - low)
+    used, cell = cells_of(cell, (int(shifted.max()) + 1) * width)
     begin, end = first(cell, time, len(used)), last(cell, time, len(used))
-    found: dict[int, Sends] = defaultdict(dict)
-    there = np.flatnonzero(end != NONE)
+    slots: dict[int, Sends] = defaultdict(dict)
+    cells = np.flatnonzero(end != NONE)
     for number, begins, ends in zip(
-        used[there].tolist(), begin[there].tolist(), end[there].tolist(), strict=True
+        used[cells].tolist(), begin[cells].tolist(), end[cells].tolist(), strict=True
     ):
-        found[number // width - 1][number % width + low] = begins, ends
-    return found
+        slots[number // width - 1][number % width + low] = begins, ends
+    return slots
 
 
 def merged(parts: Iterable[Figures]) -> Figures:
@@ -207,10 +209,10 @@ def merged(parts: Iterable[Figures]) -> Figures:
             sent_until[run] = max(index, sent_until.get(run, index))
         for f, bins in part.latency.items():
             for number, (count, longest) in bins.items():
-                known = latency[f].get(number, (0, 0))
-                latency[f][number] = known[0] + count, max(known[1], longest)
-        for key, some in part.sends.items():
-            _add(sends[key], some)
+                earlier = latency[f].get(number, (0, 0))
+                latency[f][number] = earlier[0] + count, max(earlier[1], longest)
+        for key, slots in part.sends.items():
+            _add(sends[key], slots)
     return Figures(dict(census), dict(latency), dict(sends), frozenset(brokers), sent_until, frozenset(marks))
 
 
@@ -220,23 +222,23 @@ def _add(sends: Sends, more: Sends) -> None:
         sends[slot] = min(low, begin), max(high, end)
 
 
-def read(rows: int, whole: Figures, known: Facts) -> Statistics:
+def read(rows: int, figures: Figures, facts: Facts) -> Statistics:
     """Return the statistics of one history."""
     return Statistics(
         rows=rows,
-        duration_s=known.last_ns / 1e9,
-        operations=known.census,
-        latency={f: _quantiles(sorted(bins.items())) for f, bins in sorted(whole.latency.items())},
-        faults=tuple(_recoveries(whole.sends, known)),
+        duration_s=facts.last_ns / 1e9,
+        operations=facts.census,
+        latency={f: _quantiles(sorted(bins.items())) for f, bins in sorted(figures.latency.items())},
+        faults=tuple(_recoveries(figures.sends, facts)),
     )
 
 
-def with_counts(figures: Statistics, found: Mapping[str, Found]) -> Statistics:
+def with_counts(figures: Statistics, instances: Mapping[str, Found]) -> Statistics:
     """Return the statistics with the counts that the rules about messages made."""
     return msgspec.structs.replace(
         figures,
-        redeliveries=found[REDELIVERED].count if REDELIVERED in found else 0,
-        sends_recovered=found[RECOVERED].count if RECOVERED in found else 0,
+        redeliveries=instances[REDELIVERED].count if REDELIVERED in instances else 0,
+        sends_recovered=instances[RECOVERED].count if RECOVERED in instances else 0,
     )
 
 
@@ -244,10 +246,10 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
     total = sum(count for _, (count, _) in bins)
 
     def quantile(share: float) -> float:
-        seen = 0
+        counted = 0
         for number, (count, longest) in bins:
-            seen += count
-            if seen >= share * total:
+            counted += count
+            if counted >= share * total:
                 middle = 2 ** ((number + 0.5) / _BINS_AN_OCTAVE)
                 return float(round(min(middle, longest) / 1e6, 3))
         return 0.0
@@ -288,54 +290,56 @@ class _Pauses:
         return round(max(touching, default=0) / 1e9, 3)
 
 
-def _pauses(of: str, sends: Sends) -> _Pauses:
+def _pauses(sender: str, sends: Sends) -> _Pauses:
     slots = [sends[number] for number in sorted(sends)]
     edges = [(earlier[1], later[0]) for earlier, later in itertools.pairwise(slots)]
-    return _Pauses(of, edges, slots[0][0] if slots else -1, slots[-1][1] if slots else -1)
+    return _Pauses(sender, edges, slots[0][0] if slots else -1, slots[-1][1] if slots else -1)
 
 
-def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[FaultRecovery]:
+def _recoveries(sends: Mapping[tuple[str, str], Sends], facts: Facts) -> list[FaultRecovery]:
     pairs: dict[str, Sends] = defaultdict(dict)
-    partners = _pairs(known)
-    for (kind, name), some in sends.items():
+    partners = _pairs(facts)
+    for (kind, name), slots in sends.items():
         if kind == "broker":
-            _add(pairs[partners.get(name, name)], some)
-    whole = _pauses("", sends.get(WHOLE, {}))
-    of_pairs = [_pauses(name, some) for name, some in sorted(pairs.items())]
-    of_clients = [_pauses(name, some) for (kind, name), some in sorted(sends.items()) if kind == "client"]
-    asked = {
-        name: max(end for _, end in some.values()) for (kind, name), some in sends.items() if kind == ASKED
+            _add(pairs[partners.get(name, name)], slots)
+    overall = _pauses("", sends.get(WHOLE, {}))
+    of_pairs = [_pauses(name, slots) for name, slots in sorted(pairs.items())]
+    of_clients = [_pauses(name, slots) for (kind, name), slots in sorted(sends.items()) if kind == "client"]
+    last_invoked = {
+        name: max(end for _, end in slots.values()) for (kind, name), slots in sends.items() if kind == ASKED
     }
-    found = []
-    for span in known.spans():
-        sending = [one for one in of_clients if asked.get(one.of, 0) > span.begin]
-        found.append(_recovery(span, whole, of_pairs, sending))
-    return found
+    recoveries = []
+    for span in facts.spans():
+        sending = [pauses for pauses in of_clients if last_invoked.get(pauses.of, 0) > span.begin]
+        recoveries.append(_recovery(span, overall, of_pairs, sending))
+    return recoveries
 
 
-def _pairs(known: Facts) -> dict[str, str]:
+def _pairs(facts: Facts) -> dict[str, str]:
     """Return, for each broker, the names of all that ever shared a node ID with it: "a1+a2"."""
     import networkx as nx  # noqa: PLC0415 - most modules that import this one do not judge
 
     graph = nx.Graph()
-    for row in known.roles:
+    for row in facts.roles:
         if row["node_id"] is not None:
             graph.add_edge(("broker", row["broker"]), ("node", row["node_id"]))
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for together in nx.connected_components(graph):
         names = sorted(name for kind, name in together if kind == "broker")
-        found |= dict.fromkeys(names, "+".join(names))
-    return found
+        pairs |= dict.fromkeys(names, "+".join(names))
+    return pairs
 
 
 def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:
     """Return the longest pause of the senders that had sent before a fault."""
-    found = [LongestPause(of=one.of, seconds=one.longest(span)) for one in all_ if one.first <= span.begin]
-    return max(found, key=lambda one: math.inf if one.seconds is None else one.seconds, default=None)
+    pauses = [
+        LongestPause(of=pause.of, seconds=pause.longest(span)) for pause in all_ if pause.first <= span.begin
+    ]
+    return max(pauses, key=lambda pause: math.inf if pause.seconds is None else pause.seconds, default=None)
 
 
 def _recovery(
-    span: FaultSpan, whole: _Pauses, pairs: Sequence[_Pauses], clients: Sequence[_Pauses]
+    span: FaultSpan, overall: _Pauses, pairs: Sequence[_Pauses], clients: Sequence[_Pauses]
 ) -> FaultRecovery:
     start_s, end_s = span.asked / 1e9, None if span.healing is None else span.healing / 1e9
     if not span.found_target:
@@ -349,7 +353,7 @@ def _recovery(
         bit=span.bit,
         start_s=start_s,
         end_s=end_s,
-        recovery_s=whole.longest(span),
+        recovery_s=overall.longest(span),
         pair=_slowest(pairs, span),
         client=_slowest(clients, span),
     )

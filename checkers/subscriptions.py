@@ -65,13 +65,13 @@ def split(queue: str | None) -> tuple[str, str] | None:
 
 def topic_of(queue: str | None) -> str | None:
     """Return the queue that a place has in the history: the topic, for a subscription's place."""
-    both = split(queue)
-    return queue if both is None else both[0]
+    topic_and_name = split(queue)
+    return queue if topic_and_name is None else topic_and_name[0]
 
 
 def matches(selector: Selector, properties: Mapping[str, Any]) -> bool:
     """Return whether a selector matches a message with some properties."""
-    return all(properties.get(name) in wanted for name, wanted in selector.items())
+    return all(properties.get(name) in values for name, values in selector.items())
 
 
 # ------------------------------------------------------------------------------------------- tables
@@ -98,19 +98,22 @@ def renamed(table: pa.Table) -> pa.Table:
     if not where.any():
         return table
     width = len(subscription.values)
-    both, codes = np.unique(
+    pairs, codes = np.unique(
         queue.codes[where].astype(np.int64) * width + subscription.codes[where], return_inverse=True
     )
-    names = [place_of(queue.values[one // width], subscription.values[one % width]) for one in both.tolist()]
+    names = [
+        place_of(queue.values[pair // width], subscription.values[pair % width]) for pair in pairs.tolist()
+    ]
     changed = queue.codes.copy()
     changed[where] = len(queue.values) + codes.astype(np.int32)
     return _with_queue(table, changed, [*queue.values, *names])
 
 
-def spread(table: pa.Table, known: Iterable[tuple[int, str]] = ()) -> pa.Table:
+def spread(table: pa.Table, known_places: Iterable[tuple[int, str]] = ()) -> pa.Table:
     """Return the rows by place, each send to a topic copied to all its subscriptions, if any.
 
-    The subscriptions are the ``known`` (run, place), and those that other rows of the table name.
+    The subscriptions are the ``known_places`` (run, place), and those that other rows of the table
+    name.
     """
     if not has_topics(table):
         return table
@@ -122,19 +125,24 @@ def spread(table: pa.Table, known: Iterable[tuple[int, str]] = ()) -> pa.Table:
     if not sent.any():
         return table
     run = numbers_of(table, "run") if "run" in table.column_names else np.zeros(len(table), dtype=np.int64)
-    here = {
-        (one, queue.values[code]) for one, code in set(zip(run.tolist(), queue.codes.tolist(), strict=True))
+    present = {
+        (run_number, queue.values[code])
+        for run_number, code in set(zip(run.tolist(), queue.codes.tolist(), strict=True))
     }
     places: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for one, name in sorted({*known, *((one, name) for one, name in here if split(name))}):
-        places[one, str(topic_of(name))].append(name)
+    for run_number, name in sorted(
+        {*known_places, *((run_number, name) for run_number, name in present if split(name))}
+    ):
+        places[run_number, str(topic_of(name))].append(name)
     at, codes = [np.flatnonzero(~sent)], [queue.codes[~sent]]
     names = list(queue.values)
-    for one, topic in sorted((one, name) for one, name in here if name in queue.values and not split(name)):
-        mine = np.flatnonzero(sent & (run == one) & queue.are(topic))
-        for name in places[one, topic] or [topic] if len(mine) else ():
-            at.append(mine)
-            codes.append(np.full(len(mine), len(names), dtype=np.int32))
+    for run_number, topic in sorted(
+        (run_number, name) for run_number, name in present if name in queue.values and not split(name)
+    ):
+        sends = np.flatnonzero(sent & (run == run_number) & queue.are(topic))
+        for name in places[run_number, topic] or [topic] if len(sends) else ():
+            at.append(sends)
+            codes.append(np.full(len(sends), len(names), dtype=np.int32))
             names.append(name)
     return _with_queue(table.take(pa.array(np.concatenate(at))), np.concatenate(codes), names)
 
@@ -185,18 +193,18 @@ class Subscriptions:
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """Return the number of each place's subscription; ``NONE`` for another place."""
-        found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
-        return np.array(found, dtype=np.int64)
+        numbers_found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
+        return np.array(numbers_found, dtype=np.int64)
 
     def kept(self, places: Sequence[tuple[int, str | None, str | None]]) -> Flags:
         """Return whether each place keeps all messages that wait there until they are settled."""
         number = self.number(places)
-        known = number != NONE
+        is_numbered = number != NONE
         passing = np.array(
             [(queue or "").startswith((TOPIC, TEMPORARY)) for _, queue, _ in places], dtype=bool
         )
         steady = np.zeros(len(places), dtype=bool)
-        steady[known] = self.steady[number[known]]
+        steady[is_numbered] = self.steady[number[is_numbered]]
         result: Flags = ~passing | steady
         return result
 
@@ -208,8 +216,8 @@ class Subscriptions:
         if not len(self.absent):
             return np.full(len(number), NONE, dtype=np.int64)
         at = np.searchsorted(self.absent, (number << _BITS) | until, "right") - 1
-        found = self.absent[np.maximum(at, 0)]
-        return np.where((at >= 0) & (found >> _BITS == number), found & NEVER, NONE)
+        entry = self.absent[np.maximum(at, 0)]
+        return np.where((at >= 0) & (entry >> _BITS == number), entry & NEVER, NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +244,7 @@ class SubscriptionHistory:
     @property
     def has_one_selector(self) -> bool:
         """True if all subscribes have the same selector."""
-        return all(one.selector == self.subscribes[0].selector for one in self.subscribes)
+        return all(request.selector == self.subscribes[0].selector for request in self.subscribes)
 
     @property
     def selector(self) -> Selector | None:
@@ -246,7 +254,7 @@ class SubscriptionHistory:
     @property
     def brokers(self) -> frozenset[str | None]:
         """The brokers that answered a subscribe with ``ok``."""
-        return frozenset(one.broker for one in self.subscribes if one.outcome == "ok")
+        return frozenset(request.broker for request in self.subscribes if request.outcome == "ok")
 
     def is_steady(self) -> bool:
         """Return whether the subscription was never dropped or made again for another selector."""
@@ -260,8 +268,12 @@ class SubscriptionHistory:
         if any(drop.outcome != "ok" for drop in effective):
             return NEVER
         last = max((drop.answered for drop in effective), default=-1)
-        some = (one.answered for one in self.subscribes if one.outcome == "ok" and one.asked > last)
-        return min(some, default=NEVER)
+        answers = (
+            request.answered
+            for request in self.subscribes
+            if request.outcome == "ok" and request.asked > last
+        )
+        return min(answers, default=NEVER)
 
     def meant_since(self, read: Numbers, selector: Selector | None) -> Numbers:
         """Return the row after which messages were sent to the life that lasted to each ``read``.
@@ -270,27 +282,33 @@ class SubscriptionHistory:
         subscribe with another selector, may end the life as soon as it is invoked. Such a subscribe
         begins no life, because the life that it ends is over only when it is answered.
         """
-        others = [one for one in self.subscribes if one.selector != selector]
-        endings = sorted((one.asked, one.answered, one.outcome) for one in (*self.drops, *others))
-        endings = [one for one in endings if one[2] != "fail"]
+        other_subscribes = [request for request in self.subscribes if request.selector != selector]
+        endings = sorted(
+            (request.asked, request.answered, request.outcome) for request in (*self.drops, *other_subscribes)
+        )
+        endings = [request for request in endings if request[2] != "fail"]
         over = [-1, *(answered if outcome == "ok" else NEVER for _, answered, outcome in endings)]
         last_over = np.maximum.accumulate(np.array(over, dtype=np.int64))
-        made = sorted((one.asked, one.answered) for one in self.subscribes if one.outcome == "ok")
+        made = sorted(
+            (request.asked, request.answered) for request in self.subscribes if request.outcome == "ok"
+        )
         answers = np.array([*(answered for _, answered in made), NEVER], dtype=np.int64)
         first_answer = np.minimum.accumulate(answers[::-1])[::-1]
-        ended = last_over[np.searchsorted([asked for asked, *_ in endings], read, "left")]
-        return first_answer[np.searchsorted([asked for asked, _ in made], ended, "right")]
+        ended = last_over[np.searchsorted([invoked for invoked, *_ in endings], read, "left")]
+        return first_answer[np.searchsorted([invoked for invoked, _ in made], ended, "right")]
 
     def begun(self) -> int:
         """Return the row of the first subscribe; ``NONE`` if there is none."""
-        return min((one.asked for one in self.subscribes), default=NONE)
+        return min((request.asked for request in self.subscribes), default=NONE)
 
     def absent(self) -> Iterator[int]:
         """Yield the indexes just before which the subscription certainly did not exist."""
         if self.subscribes:
             yield self.begun()
-        begins = [one.asked for one in self.subscribes]  # sorted, as invocations come in order
-        ends = (one.answered if one.outcome in ("ok", "fail") else NEVER for one in self.subscribes)
+        begins = [request.asked for request in self.subscribes]  # sorted, as invocations come in order
+        ends = (
+            request.answered if request.outcome in ("ok", "fail") else NEVER for request in self.subscribes
+        )
         latest = [-1, *itertools.accumulate(ends, max)]
         for drop in self.drops:
             if drop.outcome == "ok" and latest[bisect_left(begins, drop.answered)] < drop.asked:
@@ -304,14 +322,14 @@ def read(control: pa.Table) -> Subscriptions:
     """
     f, subscription = texts_of(control, "f"), texts_of(control, "subscription")
     of_topics = f.are("subscribe", "drop") & (subscription.codes >= 0)
-    told = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))
-    if not told.any():
+    is_relevant = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))
+    if not is_relevant.any():
         return Subscriptions()
     histories: dict[tuple[int, str], SubscriptionHistory] = {}
     selectors: dict[tuple[int, int], Selector] = {}
-    asked: dict[tuple[int, int, str, str], int] = {}
-    rows = control.filter(pa.array(told)).to_pylist()
-    for row in sorted(rows, key=lambda one: one["index"]):
+    open_requests: dict[tuple[int, int, str, str], int] = {}
+    rows = control.filter(pa.array(is_relevant)).to_pylist()
+    for row in sorted(rows, key=lambda item: item["index"]):
         run = row.get("run") or 0
         if row["f"] == "subscribe" and row["type"] == "invoke":
             selector = selector_of(row.get("value"))
@@ -321,24 +339,26 @@ def read(control: pa.Table) -> Subscriptions:
             continue
         place = place_of(row["queue"], row["subscription"])
         history = histories.setdefault((run, place), SubscriptionHistory())
-        some = history.subscribes if row["f"] == "subscribe" else history.drops
+        requests = history.subscribes if row["f"] == "subscribe" else history.drops
         key = (run, row["process"], row["f"], place)
         if row["type"] == "invoke":
-            asked[key] = len(some)
+            open_requests[key] = len(requests)
             selector = selector_of(row.get("value")) if row["f"] == "subscribe" else None
-            some.append(Request(row["index"], selector=selector))
-        elif key in asked:
-            at = asked.pop(key)
-            some[at] = replace(some[at], answered=row["index"], outcome=row["type"], broker=row.get("broker"))
+            requests.append(Request(row["index"], selector=selector))
+        elif key in open_requests:
+            at = open_requests.pop(key)
+            requests[at] = replace(
+                requests[at], answered=row["index"], outcome=row["type"], broker=row.get("broker")
+            )
     every = list(histories.values())
-    absent = [(n << _BITS) | at for n, one in enumerate(every) for at in one.absent()]
+    absent = [(n << _BITS) | at for n, item in enumerate(every) for at in item.absent()]
     return Subscriptions(
         {key: n for n, key in enumerate(histories)},
-        np.array([one.owed_since() for one in every], dtype=np.int64),
-        np.array([one.is_steady() for one in every], dtype=bool),
-        np.array([one.begun() for one in every], dtype=np.int64),
+        np.array([item.owed_since() for item in every], dtype=np.int64),
+        np.array([item.is_steady() for item in every], dtype=bool),
+        np.array([item.begun() for item in every], dtype=np.int64),
         np.sort(np.array(absent, dtype=np.int64)),
-        [one.selector for one in every],
+        [item.selector for item in every],
         selectors,
         every,
     )

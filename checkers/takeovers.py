@@ -72,37 +72,41 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[C
     changes: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
         changes[row["broker"]].append(row)
-    found = []
+    takeovers_found = []
     for row in takeovers:
-        own = changes[row["broker"]]
-        here = bisect_left(own, row["index"], key=lambda change: change["index"])
-        following = bisect_right(own, row["index"], key=lambda change: change["index"])
-        before, after = own[:here][-1:], own[following : following + 1]
-        reigns = [one for one in before if one["role"] == "live" and one["node_id"] == row["node_id"]]
+        broker_changes = changes[row["broker"]]
+        at = bisect_left(broker_changes, row["index"], key=lambda change: change["index"])
+        following = bisect_right(broker_changes, row["index"], key=lambda change: change["index"])
+        before, after = broker_changes[:at][-1:], broker_changes[following : following + 1]
+        reigns = [
+            change_before
+            for change_before in before
+            if change_before["role"] == "live" and change_before["node_id"] == row["node_id"]
+        ]
         certain = row["time_high"]
         until = (after[0]["time_low"] if after else last_ns) if reigns else certain
-        found.append(
+        takeovers_found.append(
             CertainTakeover(
                 row["broker"], row["node_id"], life_of(row), certain, max(until, certain), row["index"]
             )
         )
-    return sorted(found, key=lambda takeover: takeover.index)
+    return sorted(takeovers_found, key=lambda takeover: takeover.index)
 
 
-def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
+def doubles(takeovers: Sequence[CertainTakeover]) -> list[Double]:
     """Return all pairs of takeovers of a node by two brokers with certainly no release between."""
     by_node: dict[str, list[CertainTakeover]] = defaultdict(list)
-    for takeover in found:
+    for takeover in takeovers:
         by_node[takeover.node_id].append(takeover)
     pairs = []
-    for some in by_node.values():
+    for of_node in by_node.values():
         by_life: dict[int, list[int]] = defaultdict(list)
-        for number, takeover in enumerate(some):
+        for number, takeover in enumerate(of_node):
             if takeover.life is not None:
                 by_life[takeover.life].append(number)
-        same = {pair for mine in by_life.values() for pair in itertools.combinations(mine, 2)}
-        together = overlapping([(takeover.certain, takeover.until) for takeover in some])
-        pairs += [Double(some[n], some[m], (n, m) in same) for n, m in same.union(together)]
+        same = {pair for numbers in by_life.values() for pair in itertools.combinations(numbers, 2)}
+        together = overlapping([(takeover.certain, takeover.until) for takeover in of_node])
+        pairs += [Double(of_node[n], of_node[m], (n, m) in same) for n, m in same.union(together)]
     wrong = [pair for pair in pairs if pair.earlier.broker != pair.later.broker]
     return sorted(wrong, key=lambda pair: (pair.later.index, pair.earlier.index))
 
@@ -110,20 +114,20 @@ def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
 class Fences:
     """The takeovers of each node by number, to find the first one that ended a life."""
 
-    def __init__(self, found: Sequence[CertainTakeover]) -> None:
+    def __init__(self, takeovers: Sequence[CertainTakeover]) -> None:
         self._lives: dict[str, list[int]] = defaultdict(list)
         self._earliest: dict[str, list[list[CertainTakeover]]] = defaultdict(list)
-        known = [(takeover.life, takeover) for takeover in found if takeover.life is not None]
-        for life, takeover in sorted(known, key=lambda one: one[0], reverse=True):
+        numbered = [(takeover.life, takeover) for takeover in takeovers if takeover.life is not None]
+        for life, takeover in sorted(numbered, key=lambda item: item[0], reverse=True):
             # Kept of all with this number or a higher one: the earliest, and the earliest by
             # another broker.
             before = self._earliest[takeover.node_id][-1:]
-            some = sorted(
-                [takeover, *(before[0] if before else ())], key=lambda one: (one.certain, one.index)
+            ranked = sorted(
+                [takeover, *(before[0] if before else ())], key=lambda item: (item.certain, item.index)
             )
-            others = [one for one in some if one.broker != some[0].broker]
+            by_another = [item for item in ranked if item.broker != ranked[0].broker]
             self._lives[takeover.node_id].append(-life)
-            self._earliest[takeover.node_id].append([some[0], *others[:1]])
+            self._earliest[takeover.node_id].append([ranked[0], *by_another[:1]])
 
     def earliest(self, broker: str, node_id: str, life: int | None) -> CertainTakeover | None:
         """Return the first takeover by another broker that ended a life of a broker, or None."""
@@ -132,4 +136,6 @@ class Fences:
         higher = bisect_left(self._lives.get(node_id, []), -life)
         if not higher:
             return None
-        return next((one for one in self._earliest[node_id][higher - 1] if one.broker != broker), None)
+        return next(
+            (takeover for takeover in self._earliest[node_id][higher - 1] if takeover.broker != broker), None
+        )

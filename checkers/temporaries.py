@@ -83,20 +83,20 @@ class TemporaryQueueHistory:
                 self.ends.append((before, _NEVER, f, "open"))
             self.open[f, row["process"]] = index
         else:
-            asked = self.open.pop((f, row["process"]), None)
-            if asked is not None:
-                self.ends.append((asked, index, f, type_))
+            invoked = self.open.pop((f, row["process"]), None)
+            if invoked is not None:
+                self.ends.append((invoked, index, f, type_))
 
     @property
     def effective_ends(self) -> list[tuple[int, int, str, str]]:
         """The ends that may have happened: invocation, answer, operation and outcome of each."""
-        ends = [*self.ends, *((asked, _NEVER, f, "open") for (f, _), asked in self.open.items())]
+        ends = [*self.ends, *((invoked, _NEVER, f, "open") for (f, _), invoked in self.open.items())]
         return [end for end in ends if end[3] != "fail"]
 
     def since(self, drain: int) -> int:
         """Return the index after which sent messages are owed; the drain began at ``drain``."""
         effective = self.effective_ends
-        if self.begun is None or any(asked < drain or type_ != "ok" for asked, _, _, type_ in effective):
+        if self.begun is None or any(invoked < drain or type_ != "ok" for invoked, _, _, type_ in effective):
             return _NEVER
         return self.begun[0]
 
@@ -104,12 +104,14 @@ class TemporaryQueueHistory:
         """Return the row after which messages were sent to the queue, if it lived to each read."""
         if self.begun is None:
             return np.full(len(read), _NEVER, dtype=np.int64)
-        end = min((asked for asked, *_ in self.effective_ends), default=_NEVER)
+        end = min((invoked for invoked, *_ in self.effective_ends), default=_NEVER)
         return np.where(read < end, self.begun[0], _NEVER)
 
     def end(self) -> tuple[int, int]:
         """Return the invocation and the answer of the first ``drop`` that was answered ``ok``."""
-        drops = [(asked, answered) for asked, answered, f, type_ in self.ends if (f, type_) == ("drop", "ok")]
+        drops = [
+            (invoked, answered) for invoked, answered, f, type_ in self.ends if (f, type_) == ("drop", "ok")
+        ]
         return min(drops, default=(NONE, NONE))
 
     def killed(self, kills: Sequence[tuple[int, int, str]]) -> tuple[int, int]:
@@ -117,8 +119,10 @@ class TemporaryQueueHistory:
         if self.begun is None:
             return NONE, NONE
         since, broker = self.begun
-        mine = [(asked, seen) for asked, seen, whose in kills if whose == broker and asked > since]
-        return min(mine, default=(NONE, NONE))
+        broker_kills = [
+            (invoked, seen_gone) for invoked, seen_gone, whose in kills if whose == broker and invoked > since
+        ]
+        return min(broker_kills, default=(NONE, NONE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +151,25 @@ class Temporaries:
 
         It is ``NONE`` if the place is no temporary queue, or no control row names it.
         """
-        found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
-        return np.array(found, dtype=np.int64)
+        numbers_found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
+        return np.array(numbers_found, dtype=np.int64)
 
     def owed(self, rows: Rows, number: Numbers, sent: Numbers) -> Flags:
         """Return whether each message is owed, by the number of its queue and its first send."""
         result = np.zeros(rows.messages, dtype=bool)
-        mine = np.flatnonzero(number != NONE)
-        result[mine] = (sent[mine] > self.since[number[mine]]) & self._at_home(rows, number)[mine]
+        at = np.flatnonzero(number != NONE)
+        result[at] = (sent[at] > self.since[number[at]]) & self._at_home(rows, number)[at]
         return result
 
     def _at_home(self, rows: Rows, number: Numbers) -> Flags:
         """Return whether the broker of the queue's owner answered the send of each message."""
         result = np.zeros(rows.messages, dtype=bool)
-        mine = np.flatnonzero(number != NONE)
+        at = np.flatnonzero(number != NONE)
         answers = rows.of(SEND_OK)
         answered = first(rows.id[answers], rows.broker.codes[answers].astype(np.int64), rows.messages)
         codes = {None: -1, **{value: code for code, value in enumerate(rows.broker.values)}}
         home = np.array([codes.get(name, len(codes)) for name in self.broker], dtype=np.int64)
-        result[mine] = answered[mine] == home[number[mine]]
+        result[at] = answered[at] == home[number[at]]
         return result
 
     def outlived(self, rows: Rows, number: Numbers, ok: Numbers) -> Numbers | None:
@@ -178,9 +182,9 @@ class Temporaries:
         at = at[rows.value.codes[at] == rows.value.code("main")]
         if not len(at):
             return None
-        mine, sent = number[rows.id[at]], ok[rows.id[at]]
-        dropped = (sent < self.asked[mine]) & (self.gone[mine] < rows.index[at])
-        killed = (sent < self.hit[mine]) & (self.dead[mine] < rows.index[at])
+        queue_number, sent = number[rows.id[at]], ok[rows.id[at]]
+        dropped = (sent < self.asked[queue_number]) & (self.gone[queue_number] < rows.index[at])
+        killed = (sent < self.hit[queue_number]) & (self.dead[queue_number] < rows.index[at])
         killed &= self._at_home(rows, number)[rows.id[at]]
         wrong = at[(sent != NONE) & (dropped | killed)]
         return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
@@ -203,23 +207,23 @@ def read(control: pa.Table) -> Temporaries:
     The table has columns of ``checkers.schema``, and may have ``run``.
     """
     queue, f = texts_of(control, "queue"), texts_of(control, "f")
-    told = of_temporaries(queue) & f.are("subscribe", "disconnect", *_ENDING)
-    if not told.any():
+    is_relevant = of_temporaries(queue) & f.are("subscribe", "disconnect", *_ENDING)
+    if not is_relevant.any():
         return Temporaries()
     drains = _drains(control)
     queues: dict[tuple[int, str], TemporaryQueueHistory] = {}
-    rows = control.filter(pa.array(told)).to_pylist()
-    for row in sorted(rows, key=lambda one: one["index"]):
+    rows = control.filter(pa.array(is_relevant)).to_pylist()
+    for row in sorted(rows, key=lambda item: item["index"]):
         queues.setdefault((row.get("run") or 0, row["queue"]), TemporaryQueueHistory()).take(row)
-    ends = [one.end() for one in queues.values()]
+    ends = [item.end() for item in queues.values()]
     kills = _kills(control)
-    deaths = [one.killed(kills.get(run, ())) for (run, _), one in queues.items()]
+    deaths = [item.killed(kills.get(run, ())) for (run, _), item in queues.items()]
     return Temporaries(
         {key: n for n, key in enumerate(queues)},
-        _numbers(one.since(drains.get(run, _NEVER)) for (run, _), one in queues.items()),
-        [None if one.begun is None else one.begun[1] for one in queues.values()],
-        _numbers(NONE if one.owner is None else one.owner for one in queues.values()),
-        _numbers(asked for asked, _ in ends),
+        _numbers(item.since(drains.get(run, _NEVER)) for (run, _), item in queues.items()),
+        [None if item.begun is None else item.begun[1] for item in queues.values()],
+        _numbers(NONE if item.owner is None else item.owner for item in queues.values()),
+        _numbers(invoked for invoked, _ in ends),
         _numbers(over for _, over in ends),
         _numbers(hit for hit, _ in deaths),
         _numbers(dead for _, dead in deaths),
@@ -236,11 +240,11 @@ def _drains(control: pa.Table) -> dict[int, int]:
     """Return, by run, the row at which the drain began."""
     harness = numbers_of(control, "process") == HARNESS
     begins = harness & texts_of(control, "f").are("phase") & texts_of(control, "value").are("drain")
-    found: dict[int, int] = {}
+    drains: dict[int, int] = {}
     for row in control.filter(pa.array(begins)).to_pylist():
         run = row.get("run") or 0
-        found[run] = min(row["index"], found.get(run, row["index"]))
-    return found
+        drains[run] = min(row["index"], drains.get(run, row["index"]))
+    return drains
 
 
 def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
@@ -248,18 +252,18 @@ def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
 
     Of each the invocation, the row that saw the process gone, and the broker.
     """
-    found: dict[int, list[tuple[int, int, str]]] = {}
-    asked: dict[tuple[int, str, str], int] = {}
+    kills: dict[int, list[tuple[int, int, str]]] = {}
+    invoked: dict[tuple[int, str, str], int] = {}
     rows = control.filter(pa.array(numbers_of(control, "process") == NEMESIS)).to_pylist()
-    for row in sorted(rows, key=lambda one: one["index"]):
+    for row in sorted(rows, key=lambda broker: broker["index"]):
         run = row.get("run") or 0
-        what = (run, row["f"], str((json_object(row["value"]) or {}).get("label", "")))
+        fault = (run, row["f"], str((json_object(row["value"]) or {}).get("label", "")))
         if row["type"] == "invoke":
-            asked[what] = row["index"]
-        elif what in asked:
-            hit = asked.pop(what)
-            found.setdefault(run, []).extend((hit, row["index"], one) for one in gone(row))
-    return found
+            invoked[fault] = row["index"]
+        elif fault in invoked:
+            hit = invoked.pop(fault)
+            kills.setdefault(run, []).extend((hit, row["index"], broker) for broker in gone(row))
+    return kills
 
 
 def _numbers(values: Iterable[int]) -> Numbers:

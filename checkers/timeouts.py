@@ -97,25 +97,25 @@ class Lapses:
 
     def lapse_of(self, at: Numbers) -> Numbers:
         """Return when (ns) the deliveries at some positions lapse; a position of -1 never does."""
-        where, known = self._find(at)
+        where, is_known = self._find(at)
         nothing = np.full(len(at), NEVER, dtype=np.int64)
-        return np.where(known, self.lapse[where], nothing) if len(self.at) else nothing
+        return np.where(is_known, self.lapse[where], nothing) if len(self.at) else nothing
 
     def since_of(self, at: Numbers) -> Numbers:
         """Return since when (ns) some deliveries can have been sent; ``NONE`` for unknown ones."""
-        where, known = self._find(at)
+        where, is_known = self._find(at)
         nothing = np.full(len(at), NONE, dtype=np.int64)
-        return np.where(known, self.since[where], nothing) if len(self.at) else nothing
+        return np.where(is_known, self.since[where], nothing) if len(self.at) else nothing
 
     def unread_of(self, at: Numbers) -> Flags:
         """Return which deliveries may have been taken back, by a row, before they were read."""
-        where, known = self._find(at)
-        return known & self.unread[where] if len(self.at) else known
+        where, is_known = self._find(at)
+        return is_known & self.unread[where] if len(self.at) else is_known
 
     def certain_of(self, at: Numbers) -> Flags:
         """Return which deliveries were certainly taken back, by a row."""
-        where, known = self._find(at)
-        return known & self.certain[where] if len(self.at) else known
+        where, is_known = self._find(at)
+        return is_known & self.certain[where] if len(self.at) else is_known
 
     def _find(self, at: Numbers) -> tuple[Numbers, Flags]:
         if not len(self.at):
@@ -134,58 +134,58 @@ def lapses(
 ) -> Lapses:
     """Return when the deliveries of messages ``of`` (None: all) lapse."""
     wait = waiting_ns(promises)
-    told = rows.of(TIMEOUT)
-    if wait is None and not len(told):
+    timeouts = rows.of(TIMEOUT)
+    if wait is None and not len(timeouts):
         return Lapses.none()
     delivers = rows.of(DELIVER)
     ids = rows.id[delivers]
-    timed = marked(rows.id[told], rows.messages)
-    wanted = (rows.message[delivers] != NONE) & (rows.session[delivers] != NONE)
+    timed = marked(rows.id[timeouts], rows.messages)
+    is_timed = (rows.message[delivers] != NONE) & (rows.session[delivers] != NONE)
     if of is not None:
-        wanted &= of[ids]
+        is_timed &= of[ids]
     if wait is None:
-        wanted &= timed[ids]
-    at, ids = delivers[wanted], ids[wanted]
+        is_timed &= timed[ids]
+    at, ids = delivers[is_timed], ids[is_timed]
     since = _asked_since(rows, ends, promises, known, at)
     lapse = np.full(len(at), NEVER) if wait is None else since + wait
     certain, unread = np.zeros((2, len(at)), dtype=bool)
     several = (counted(ids, rows.messages) > 1) | timed
-    some = np.flatnonzero(several[ids])
-    if len(some):
-        look = _Look(rows, ends, promises, known, wait, at[some], since[some])
-        for mine in look.messages():
-            for delivery in mine:
-                n = some[delivery.number]
+    several_at = np.flatnonzero(several[ids])
+    if len(several_at):
+        look = _Look(rows, ends, promises, known, wait, at[several_at], since[several_at])
+        for deliveries in look.messages():
+            for delivery in deliveries:
+                n = several_at[delivery.number]
                 since[n], lapse[n] = delivery.since, delivery.lapse
                 certain[n], unread[n] = delivery.certain, delivery.unread
-    found = Lapses(at, since, lapse, certain, unread, np.zeros(0, dtype=np.int64))
-    return found if promises.refuses_stale_acks else replace(found, late=_late(rows, found))
+    result = Lapses(at, since, lapse, certain, unread, np.zeros(0, dtype=np.int64))
+    return result if promises.refuses_stale_acks else replace(result, late=_late(rows, result))
 
 
-def _late(rows: Rows, found: Lapses) -> Numbers:
+def _late(rows: Rows, lapses_found: Lapses) -> Numbers:
     """Return the acks and nacks that were answered ``ok`` when their delivery had lapsed.
 
     Their delivery is the latest one in the session before the invocation of the ack.
     """
-    of = marked(rows.id[found.at], rows.messages)
+    has_lapse = marked(rows.id[lapses_found.at], rows.messages)
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_OK)
-    at = at[of[rows.id[at]] & (rows.session[at] != NONE)]
+    at = at[has_lapse[rows.id[at]] & (rows.session[at] != NONE)]
     at = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     nothing: Numbers = np.zeros(0, dtype=np.int64)
     if not len(at):
         return nothing
-    kind, one = rows.kind[at], segments(rows.id[at], rows.session[at])
-    here = np.arange(len(at))
+    kind, segment = rows.kind[at], segments(rows.id[at], rows.session[at])
+    order_places = np.arange(len(at))
 
     def latest(of_kind: int) -> Numbers:
         """Return the last row of a kind up to each row; -1 if its segment has none."""
-        last = np.maximum.accumulate(np.where(kind == of_kind, here, -1))
-        return np.where((last >= 0) & (one[last] == one), last, -1)
+        last = np.maximum.accumulate(np.where(kind == of_kind, order_places, -1))
+        return np.where((last >= 0) & (segment[last] == segment), last, -1)
 
-    given, asked = latest(DELIVER), latest(ACK_INVOKE)
+    delivery_rows, ack_rows = latest(DELIVER), latest(ACK_INVOKE)
     oks = np.flatnonzero((kind == ACK_OK) | (kind == NACK_OK))
-    given = given[np.where(asked[oks] >= 0, asked[oks], oks)]
-    lapse = found.lapse_of(np.where(given >= 0, at[given], -1))
+    delivery_rows = delivery_rows[np.where(ack_rows[oks] >= 0, ack_rows[oks], oks)]
+    lapse = lapses_found.lapse_of(np.where(delivery_rows >= 0, at[delivery_rows], -1))
     found_late: Numbers = np.sort(at[oks[rows.time[at[oks]] >= lapse]])
     return found_late
 
@@ -207,8 +207,8 @@ def _asked_since(
     result = np.maximum(result, np.where(begun < rows.index[at], begun_ns, NONE))
     result = np.maximum(result, rows.time_low[at])
     if known is not None and promises.answers_in_order:
-        asked = known.links.before(run, session, rows.connection[at], rows.index[at])
-        result = np.maximum(result, known.links.moments(run, asked))
+        question_rows = known.links.before(run, session, rows.connection[at], rows.index[at])
+        result = np.maximum(result, known.links.moments(run, question_rows))
     since: Numbers = result
     return since
 
@@ -278,17 +278,23 @@ class _Look:
         self._alive = np.full(len(at), NONE) if known is None else known.proven.find("proven", run, session)
         self._since, self._ends = since, ends
         self._numbers = {int(position): n for n, position in enumerate(at.tolist())}
-        others = rows.of(*_ASKED, *_ANSWERED, TIMEOUT)
-        others = others[marked(rows.id[at], rows.messages)[rows.id[others]] & (rows.session[others] != NONE)]
-        self._at = np.concatenate([at, others])
+        other_rows = rows.of(*_ASKED, *_ANSWERED, TIMEOUT)
+        other_rows = other_rows[
+            marked(rows.id[at], rows.messages)[rows.id[other_rows]] & (rows.session[other_rows] != NONE)
+        ]
+        self._at = np.concatenate([at, other_rows])
         self._at = self._at[ordered(rows.id[self._at], rows.index[self._at])]
 
     def messages(self) -> Sequence[list[_Delivery]]:
         """Return the deliveries of each message."""
         rows, at = self._rows, self._at
         run, transaction = rows.run[at], rows.transaction[at]
-        asked, back = (self._ends.transactions.find(name, run, transaction) for name in ("asked", "back"))
-        ends = np.where(asked == NONE, back, np.where(back == NONE, asked, np.minimum(asked, back)))
+        commit_asked, back = (
+            self._ends.transactions.find(name, run, transaction) for name in ("asked", "back")
+        )
+        ends = np.where(
+            commit_asked == NONE, back, np.where(back == NONE, commit_asked, np.minimum(commit_asked, back))
+        )
         releases = np.where(transaction == NONE, rows.index[at], ends)
         releases = np.where(rows.kind[at] == NACK_INVOKE, rows.index[at], releases)
         starts = np.flatnonzero(np.diff(segments(rows.id[at]), prepend=-1))
@@ -303,84 +309,86 @@ class _Look:
         return [self._message(steps[a:b]) for a, b in zip(starts.tolist(), stops, strict=True)]
 
     def _message(self, steps: Sequence[_Step]) -> list[_Delivery]:
-        found: list[_Delivery] = []
+        deliveries: list[_Delivery] = []
         for session in dict.fromkeys(step.session for step in steps if step.kind == DELIVER):
-            found += self._session([step for step in steps if step.session == session])
-        found.sort(key=lambda one: one.index)
-        for n, one in enumerate(found):
-            for other in found[:n]:
-                one.since = max(one.since, self._after(one, other))
-            if one.told or one.crossed:
-                one.lapse = NONE
+            deliveries += self._session([step for step in steps if step.session == session])
+        deliveries.sort(key=lambda delivery: delivery.index)
+        for n, delivery in enumerate(deliveries):
+            for other in deliveries[:n]:
+                delivery.since = max(delivery.since, self._after(delivery, other))
+            if delivery.told or delivery.crossed:
+                delivery.lapse = NONE
             elif self._wait is not None:
-                one.lapse = one.since + self._wait
-        return found
+                delivery.lapse = delivery.since + self._wait
+        return deliveries
 
     def _session(self, steps: Sequence[_Step]) -> list[_Delivery]:
         """Return the deliveries of one session; marked are those that rows say were taken back."""
-        found: list[_Delivery] = []
-        asked = False
+        deliveries: list[_Delivery] = []
+        is_asked = False
         open_ = 0
         early: list[bool] = []
         for step in steps:
             if step.kind == DELIVER:
-                found.append(self._delivery(step))
-                asked = False
-                found[-1].crossed = open_ > 0
+                deliveries.append(self._delivery(step))
+                is_asked = False
+                deliveries[-1].crossed = open_ > 0
                 if early:
-                    found[-1].told = found[-1].unread = True
-                    found[-1].certain = early.pop(0)
+                    deliveries[-1].told = deliveries[-1].unread = True
+                    deliveries[-1].certain = early.pop(0)
             elif step.kind in _ASKED:
-                asked = True
-                open_ += len(found) > 0
-                for one in found:
-                    if step.releases != NONE and (one.release == NONE or step.releases < one.release):
-                        one.release, one.release_ns = step.releases, step.time
+                is_asked = True
+                open_ += len(deliveries) > 0
+                for delivery in deliveries:
+                    if step.releases != NONE and (
+                        delivery.release == NONE or step.releases < delivery.release
+                    ):
+                        delivery.release, delivery.release_ns = step.releases, step.time
             elif step.kind in _ANSWERED:
                 open_ = max(open_ - 1, 0)
-                for one in found:
-                    if step.kind == ACK_OK and one.settled_ns == NONE:
-                        one.settled_ns = step.time
-            elif not found or found[-1].told:
+                for delivery in deliveries:
+                    if step.kind == ACK_OK and delivery.settled_ns == NONE:
+                        delivery.settled_ns = step.time
+            elif not deliveries or deliveries[-1].told:
                 early.append(True)
             else:
-                found[-1].told, found[-1].certain = True, not asked
-                early += [False] * asked
-        return found
+                deliveries[-1].told, deliveries[-1].certain = True, not is_asked
+                early += [False] * is_asked
+        return deliveries
 
     def _delivery(self, step: _Step) -> _Delivery:
-        n, here = step.number, np.array([step.position])
+        n, row = step.number, np.array([step.position])
         return _Delivery(
             n, step.index, step.time, step.session, int(self._since[n]),
-            int(self._rows.redelivered[here][0]), int(self._rows.delivery_count[here][0]),
+            int(self._rows.redelivered[row][0]), int(self._rows.delivery_count[row][0]),
             bool(self._ended[n]), int(self._alive[n]),
         )  # fmt: skip
 
-    def _after(self, one: _Delivery, other: _Delivery) -> int:
+    def _after(self, later: _Delivery, other: _Delivery) -> int:
         """Return since when (ns) a delivery can have been sent, by one that was read before."""
-        older = is_older((other.mark, other.count), (one.mark, one.count), self._promises)
+        older = is_older((other.mark, other.count), (later.mark, later.count), self._promises)
         least = other.since if older else NONE
         if self._wait is None or other.lapse == NONE or other.ended or other.since == NONE:
             return least
-        if not older and one.since + self._wait <= other.time:
+        if not older and later.since + self._wait <= other.time:
             return least  # the delivery may have been sent so long before that it had lapsed
         bound = other.since + self._wait
-        if other.release != NONE and other.release < one.index:
+        if other.release != NONE and other.release < later.index:
             done = other.release_ns if other.settled_ns == NONE else other.settled_ns
             certainly = self._promises.refuses_stale_acks and other.settled_ns != NONE
             bound = done if certainly else min(bound, done)
-        if bound <= one.time or other.alive > one.index:
-            least = max(least, min(bound, one.time))
+        if bound <= later.time or other.alive > later.index:
+            least = max(least, min(bound, later.time))
         return least
 
 
-def is_older(one: tuple[int, int], other: tuple[int, int], promises: Promises) -> bool:
+def is_older(first_marks: tuple[int, int], second_marks: tuple[int, int], promises: Promises) -> bool:
     """Return whether marks or counts say that one delivery was sent before another.
 
     Each delivery is given by its mark as a redelivery and its count, ``NONE`` if not known.
     """
-    marks = one[0] == 0 and other[0] == 1 and promises.marks_redeliveries == "always"
-    return marks or (NONE < one[1] < other[1])
+    marks = first_marks[0] == 0 and second_marks[0] == 1 and promises.marks_redeliveries == "always"
+    return marks or (NONE < first_marks[1] < second_marks[1])
 
 
 def taken_back_unread(
@@ -388,7 +396,7 @@ def taken_back_unread(
     order: Numbers,
     settles: Numbers,
     under_way_after: Numbers,
-    found: Lapses,
+    timed: Lapses,
     promises: Promises,
     ends: Ends,
 ) -> Flags:
@@ -399,7 +407,7 @@ def taken_back_unread(
     so long before that it had lapsed, and so before the one that was settled. A settlement behind
     ``under_way_after`` needs no such excuse, because the delivery may have been under way.
     """
-    result = found.unread_of(order)
+    result = timed.unread_of(order)
     wait = waiting_ns(promises)
     if wait is None:
         return result
@@ -408,26 +416,30 @@ def taken_back_unread(
     marks, counts = rows.redelivered[order], rows.delivery_count[order]
     commit_ns = ends.transactions.find("commit_ns", rows.run[order], rows.transaction[order])
     settles_ns = np.where(rows.transaction[order] == NONE, time, commit_ns)
-    since = found.since_of(order)
+    since = timed.since_of(order)
     settled = lowest(ids[settles != NONE], settles[settles != NONE], rows.messages)[ids]
     late = delivering & ~result & (settled != NONE) & (settled < index)
     late &= (since == NONE) | (since + wait <= time)
     session, asking = rows.session[order], rows.kind[order] == ACK_INVOKE
     for n in np.flatnonzero(late).tolist():
         begin, end = np.searchsorted(ids, (ids[n], ids[n] + 1)).tolist()
-        here = np.arange(begin, end)  # the rows of its message
+        message_rows = np.arange(begin, end)  # the rows of its message
 
-        def may_be_before(ack: int, n: int = n, here: Numbers = here) -> bool:
-            mine = here[session[here] == session[ack]]
-            asked = mine[asking[mine] & (mine < ack)]
-            before = asked[-1] if len(asked) else ack
-            given = mine[delivering[mine] & (mine < before)]
-            if not len(given) or (since[n] != NONE and since[n] + wait > settles_ns[ack]):
+        def may_be_before(ack: int, n: int = n, message_rows: Numbers = message_rows) -> bool:
+            same_session = message_rows[session[message_rows] == session[ack]]
+            acks_before = same_session[asking[same_session] & (same_session < ack)]
+            before = acks_before[-1] if len(acks_before) else ack
+            deliveries_before = same_session[delivering[same_session] & (same_session < before)]
+            if not len(deliveries_before) or (since[n] != NONE and since[n] + wait > settles_ns[ack]):
                 return False
-            e = given[-1]
+            e = deliveries_before[-1]
             return not is_older((marks[e], counts[e]), (marks[n], counts[n]), promises)
 
-        open_ = (settles[here] != NONE) & (settles[here] < index[n]) & (settles[here] <= under_way_after[n])
-        acks = here[open_].tolist()
+        open_ = (
+            (settles[message_rows] != NONE)
+            & (settles[message_rows] < index[n])
+            & (settles[message_rows] <= under_way_after[n])
+        )
+        acks = message_rows[open_].tolist()
         result[n] = all(map(may_be_before, acks))
     return result

@@ -97,10 +97,10 @@ class Balances:
 class Takings:
     """The acks of messages with an amount in transactions, at most one in each transaction.
 
-    ``of`` is the row of the message in ``Balances``.
+    ``balance`` is the row of the message in ``Balances``.
     """
 
-    of: Numbers
+    balance: Numbers
     run: Numbers
     transaction: Numbers
     index: Numbers
@@ -189,42 +189,42 @@ def books(
     ``drained_from`` has the row with which each run's drain began, ``lapsed`` the late acks.
     """
     size = rows.messages
-    asked = rows.of(SEND_INVOKE)
-    asked = asked[~places.passing()[rows.place[asked]]]
-    told = [amount_of(value) for value in rows.value.values]
-    saying = np.array([one is not None for one in told] + [False], dtype=bool)
-    saying = saying[rows.value.codes[asked]]
+    invokes = rows.of(SEND_INVOKE)
+    invokes = invokes[~places.passing()[rows.place[invokes]]]
+    entries = [amount_of(value) for value in rows.value.values]
+    saying = np.array([entry is not None for entry in entries] + [False], dtype=bool)
+    saying = saying[rows.value.codes[invokes]]
     number = np.full(size, NONE, dtype=np.int64)  # the row of each message in the balances
-    paying = asked[saying]
-    which = np.unique(rows.id[paying])
-    number[which] = np.arange(len(which))
+    paying = invokes[saying]
+    ids = np.unique(rows.id[paying])
+    number[ids] = np.arange(len(ids))
     from_ = np.array([drained_from.get(run, FOREVER) for run in places.runs()], dtype=np.int64)
     drain = from_[rows.place] if len(from_) else np.zeros(0, dtype=np.int64)
     unreadable = _unreadable(rows, places, drain)
-    if not len(which):
+    if not len(ids):
         return Books(_NO_BALANCES, _NO_TAKINGS, (), unreadable)
-    code = first(rows.id[paying], rows.value.codes[paying].astype(np.int64), size)[which]
-    accounts, amounts = zip(*(told[one] or ("", 0) for one in code.tolist()), strict=True)
+    code = first(rows.id[paying], rows.value.codes[paying].astype(np.int64), size)[ids]
+    accounts, amounts = zip(*(entries[entry] or ("", 0) for entry in code.tolist()), strict=True)
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
     late = np.concatenate([delivers[rows.index[delivers] > drain[delivers]], stored])
-    shown_late = lowest(rows.id[late], rows.index[late], size)[which]
-    settled = _settled(rows, ends, lapsed)[which]
-    left = (shown_late != NONE) & ((settled == NONE) | (shown_late < settled))
+    shown_late = lowest(rows.id[late], rows.index[late], size)[ids]
+    settled = _settled(rows, ends, lapsed)[ids]
+    is_left = (shown_late != NONE) & ((settled == NONE) | (shown_late < settled))
     acks, nacks = rows.of(ACK_INVOKE), rows.of(NACK_INVOKE)
     plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
     loose = marked(np.concatenate([rows.id[plain], rows.id[nacks]]), size)
     loose |= marked(rows.id[_read_late(rows, ends, drain)], size)
-    loose |= (counted(rows.id[asked], size) > 1) | (asked_by(rows, None).expires != NONE)
-    row = rows.first_row[which]
+    loose |= (counted(rows.id[invokes], size) > 1) | (asked_by(rows, None).expires != NONE)
+    row = rows.first_row[ids]
     balances = Balances(
         rows.run[row], rows.place[row], rows.message[row],
         np.array(accounts, dtype=object), np.array(amounts, dtype=np.int64),
-        first(rows.id[paying], rows.index[paying], size)[which],
-        highest(rows.id[asked], rows.transaction[asked], size)[which],
-        marked(rows.id[rows.of(SEND_OK)], size)[which],
-        marked(rows.id[rows.of(SEND_FAIL)], size)[which],
-        marked(rows.id[np.concatenate([delivers, stored])], size)[which],
-        left, loose[which],
+        first(rows.id[paying], rows.index[paying], size)[ids],
+        highest(rows.id[invokes], rows.transaction[invokes], size)[ids],
+        marked(rows.id[rows.of(SEND_OK)], size)[ids],
+        marked(rows.id[rows.of(SEND_FAIL)], size)[ids],
+        marked(rows.id[np.concatenate([delivers, stored])], size)[ids],
+        is_left, loose[ids],
     )  # fmt: skip
     return Books(balances, _takings(rows, number), places.named, unreadable)
 
@@ -295,53 +295,58 @@ def outcomes(
     ``complete`` are the runs in which everything was drained and every store read, ``unheard`` the
     (run, queue) with a receive whose client never heard its answer.
     """
-    some = list(parts)
-    whole, takings, named = _together(some)
-    if not len(whole.run):
+    ledgers = list(parts)
+    balances, takings, named = _together(ledgers)
+    if not len(balances.run):
         return []
-    spoilt = {key for one in some for key in one.unreadable} | set(unheard)
+    spoilt = {key for item in ledgers for key in item.unreadable} | set(unheard)
     queues = [named[place][:2] for place in range(len(named))]
-    transactions = _Transactions.of(whole, takings, ends)
+    transactions = _Transactions.of(balances, takings, ends)
     made = np.where(
-        whole.transaction == NONE,
-        whole.ok | (whole.shown & ~whole.failed),
+        balances.transaction == NONE,
+        balances.ok | (balances.shown & ~balances.failed),
         transactions.happened[transactions.sending],
     ).astype(np.int64)
-    taken = counted(takings.of[transactions.happened[transactions.taking]], len(whole.run))
-    due, flow = made - taken, made - taken - whole.left
-    open_ = (whole.transaction == NONE) & ~whole.ok & ~whole.failed & ~whole.shown
-    bad = whole.loose | open_ | np.array([queues[place] in spoilt for place in whole.place], dtype=bool)
+    taken = counted(takings.balance[transactions.happened[transactions.taking]], len(balances.run))
+    due, flow = made - taken, made - taken - balances.left
+    open_ = (balances.transaction == NONE) & ~balances.ok & ~balances.failed & ~balances.shown
+    bad = balances.loose | open_ | np.array([queues[place] in spoilt for place in balances.place], dtype=bool)
     throws_away = promises.delivery_attempts >= 0 and not promises.keeps_dead_letters
-    found = []
-    for run in np.unique(whole.run).tolist():
-        at = np.flatnonzero(whole.run == run)
-        expected, left = (int((whole.amount * some)[at].sum()) for some in (due, whole.left))
+    outcomes_found = []
+    for run in np.unique(balances.run).tolist():
+        at = np.flatnonzero(balances.run == run)
+        expected, left_amount = (
+            int((balances.amount * ledgers)[at].sum()) for ledgers in (due, balances.left)
+        )
         unjudged = ""
         if run not in complete:
             unjudged = "not everything was drained and every store read"
-        elif expected != left and throws_away:
+        elif expected != left_amount and throws_away:
             unjudged = "brokers throw away what was refused too often"
-        elif expected != left and bad[at].any():
+        elif expected != left_amount and bad[at].any():
             unjudged = "of some messages nobody knows whether they were sent, or who took them"
-        elif expected != left and transactions.unclear(run):
+        elif expected != left_amount and transactions.unclear(run):
             unjudged = "it depends on a commit of unknown outcome"
-        elif expected < left and not (promises.durable_acks and promises.single):
+        elif expected < left_amount and not (promises.durable_acks and promises.single):
             unjudged = "brokers may give again what was acknowledged"
         total = Total(
-            accounts=len(set(whole.account[at].tolist())), expected=expected, left=left, unjudged=unjudged
+            accounts=len(set(balances.account[at].tolist())),
+            expected=expected,
+            left=left_amount,
+            unjudged=unjudged,
         )
         wrong = None
-        if expected != left and not unjudged:
-            sign = 1 if left < expected else -1
+        if expected != left_amount and not unjudged:
+            sign = 1 if left_amount < expected else -1
             together = transactions.tied(at, takings)
-            culprits = _culprits(whole, takings, transactions, named, at, flow * sign, together)
-            shown = together[culprits[0][1]].tolist()
+            culprits = _culprits(balances, takings, transactions, named, at, flow * sign, together)
+            shown_rows = together[culprits[0][1]].tolist()
             wrong = WrongTotal(
-                run, expected, left, [one for one, _ in culprits],
-                frozenset((int(whole.message[one]), named[whole.place[one]]) for one in shown),
+                run, expected, left_amount, [item for item, _ in culprits],
+                frozenset((int(balances.message[item]), named[balances.place[item]]) for item in shown_rows),
             )  # fmt: skip
-        found.append(Outcome(run, total, wrong))
-    return found
+        outcomes_found.append(Outcome(run, total, wrong))
+    return outcomes_found
 
 
 def _together(parts: Sequence[Books]) -> tuple[Balances, Takings, list[Place]]:
@@ -349,11 +354,11 @@ def _together(parts: Sequence[Books]) -> tuple[Balances, Takings, list[Place]]:
     named: list[Place] = []
     balances, takings = [_NO_BALANCES], [_NO_TAKINGS]
     before = 0
-    for one in parts:
-        balances.append(replace(one.balances, place=one.balances.place + len(named)))
-        takings.append(replace(one.takings, of=one.takings.of + before))
-        named += one.places
-        before += len(one.balances.run)
+    for ledger in parts:
+        balances.append(replace(ledger.balances, place=ledger.balances.place + len(named)))
+        takings.append(replace(ledger.takings, balance=ledger.takings.balance + before))
+        named += ledger.places
+        before += len(ledger.balances.run)
     return joined(balances), joined(takings), named
 
 
@@ -378,63 +383,67 @@ class _Transactions:
     taking: Numbers
 
     @classmethod
-    def of(cls, whole: Balances, takings: Takings, ends: Ends) -> _Transactions:
-        inside = whole.transaction != NONE
-        run = np.concatenate([whole.run[inside], takings.run])
-        number = np.concatenate([whole.transaction[inside], takings.transaction])
+    def of(cls, balances: Balances, takings: Takings, ends: Ends) -> _Transactions:
+        inside = balances.transaction != NONE
+        run = np.concatenate([balances.run[inside], takings.run])
+        number = np.concatenate([balances.transaction[inside], takings.transaction])
         pairs, inverse = np.unique(np.stack([run, number]), axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)
         size = pairs.shape[1]
-        sending = np.full(len(whole.run), size, dtype=np.int64)
+        sending = np.full(len(balances.run), size, dtype=np.int64)
         sending[inside] = inverse[: int(inside.sum())]
         taking = inverse[int(inside.sum()) :]
-        asked, refused, commit = (
+        commit_asked, refused, commit = (
             ends.transactions.find(name, pairs[0], pairs[1]) for name in ("asked", "refused", "commit")
         )
-        seen = marked(sending[whole.shown], size + 1)[:size]
-        may = (asked != NONE) & (refused == NONE)
-        happened = (commit != NONE) | (may & seen)
+        is_seen = marked(sending[balances.shown], size + 1)[:size]
+        may_happen = (commit_asked != NONE) & (refused == NONE)
+        happened = (commit != NONE) | (may_happen & is_seen)
         net = np.zeros(size + 1, dtype=np.int64)
-        np.add.at(net, sending, whole.amount)
-        np.subtract.at(net, taking, whole.amount[takings.of])
-        failed = marked(np.concatenate([sending[whole.failed], taking[takings.failed]]), size + 1)
+        np.add.at(net, sending, balances.amount)
+        np.subtract.at(net, taking, balances.amount[takings.balance])
+        failed = marked(np.concatenate([sending[balances.failed], taking[takings.failed]]), size + 1)
         return cls(
-            pairs[0], pairs[1], np.append(happened, False), np.append(may & ~happened, False),
-            np.append(may & (commit == NONE), False), net, failed, sending, taking,
+            pairs[0], pairs[1], np.append(happened, False), np.append(may_happen & ~happened, False),
+            np.append(may_happen & (commit == NONE), False), net, failed, sending, taking,
         )  # fmt: skip
 
     def unclear(self, run: int) -> bool:
         """Return whether the amount that must be left depends on a commit of unknown outcome."""
-        mine = np.flatnonzero(self.run == run)
-        unknown, may = self.unknown[mine], self.unknown[mine] | self.happened[mine]
-        return bool((unknown & (self.net[mine] != 0)).any() or (may & self.failed[mine]).any())
+        of_run = np.flatnonzero(self.run == run)
+        unknown, may_happen = self.unknown[of_run], self.unknown[of_run] | self.happened[of_run]
+        return bool((unknown & (self.net[of_run] != 0)).any() or (may_happen & self.failed[of_run]).any())
 
     def tied(self, at: Numbers, takings: Takings) -> dict[int, Numbers]:
         """Return, for each balance of a run, all those that commits without an ``ok`` tie to it."""
-        parent = {one: one for one in at.tolist()}
+        parent = {balance: balance for balance in at.tolist()}
 
-        def root(one: int) -> int:
-            while parent[one] != one:
-                parent[one] = one = parent[parent[one]]
-            return one
+        def root(balance: int) -> int:
+            while parent[balance] != balance:
+                parent[balance] = balance = parent[parent[balance]]
+            return balance
 
         heads: dict[int, int] = {}
-        mine = np.isin(takings.of, at)
+        is_of_balance = np.isin(takings.balance, at)
         links = [
             *zip(self.sending[at].tolist(), at.tolist(), strict=True),
-            *zip(self.taking[mine].tolist(), takings.of[mine].tolist(), strict=True),
+            *zip(self.taking[is_of_balance].tolist(), takings.balance[is_of_balance].tolist(), strict=True),
         ]
-        for transaction, one in links:
+        for transaction, balance in links:
             if self.unconfirmed[transaction]:
-                parent[root(one)] = root(heads.setdefault(transaction, one))
+                parent[root(balance)] = root(heads.setdefault(transaction, balance))
         members: dict[int, list[int]] = defaultdict(list)
-        for one in parent:
-            members[root(one)].append(one)
-        return {one: np.array(some, dtype=np.int64) for some in members.values() for one in some}
+        for balance in parent:
+            members[root(balance)].append(balance)
+        return {
+            balance: np.array(tied_balances, dtype=np.int64)
+            for tied_balances in members.values()
+            for balance in tied_balances
+        }
 
 
 def _culprits(
-    whole: Balances,
+    balances: Balances,
     takings: Takings,
     transactions: _Transactions,
     named: Sequence[Place],
@@ -446,44 +455,53 @@ def _culprits(
 
     It is the message of the set that was sent first; with it comes its row in the balances.
     """
-    weight = flow * whole.amount
+    weight = flow * balances.amount
     latest: dict[int, tuple[int, int]] = {}
-    may = transactions.happened | transactions.unknown
-    for of, transaction, index in zip(
-        takings.of.tolist(), transactions.taking.tolist(), takings.index.tolist(), strict=True
+    may_happen = transactions.happened | transactions.unknown
+    for balance_row, transaction, index in zip(
+        takings.balance.tolist(), transactions.taking.tolist(), takings.index.tolist(), strict=True
     ):
-        if may[transaction]:
-            latest[of] = max(latest.get(of, (NONE, 0)), (index, int(transactions.number[transaction])))
-    found = []
-    for some in {int(together[one][0]): together[one] for one in at.tolist()}.values():
-        if weight[some].sum() > 0:
-            one = min(some[weight[some] > 0].tolist(), key=lambda n: int(whole.sent[n]))
-            own = None if whole.transaction[one] == NONE else int(whole.transaction[one])
-            culprit = Culprit(
-                place=named[whole.place[one]],
-                message=int(whole.message[one]),
-                sent=int(whole.sent[one]),
-                account=str(whole.account[one]),
-                amount=int(whole.amount[one]),
-                transaction=latest[one][1] if one in latest else own,
-                taken=one in latest,
-                left=bool(whole.left[one]),
+        if may_happen[transaction]:
+            latest[balance_row] = max(
+                latest.get(balance_row, (NONE, 0)), (index, int(transactions.number[transaction]))
             )
-            found.append((culprit, one))
-    return sorted(found, key=lambda pair: pair[0].sent)
+    pairs = []
+    for tied_balances in {int(together[row][0]): together[row] for row in at.tolist()}.values():
+        if weight[tied_balances].sum() > 0:
+            row = min(tied_balances[weight[tied_balances] > 0].tolist(), key=lambda n: int(balances.sent[n]))
+            own_transaction = None if balances.transaction[row] == NONE else int(balances.transaction[row])
+            culprit = Culprit(
+                place=named[balances.place[row]],
+                message=int(balances.message[row]),
+                sent=int(balances.sent[row]),
+                account=str(balances.account[row]),
+                amount=int(balances.amount[row]),
+                transaction=latest[row][1] if row in latest else own_transaction,
+                taken=row in latest,
+                left=bool(balances.left[row]),
+            )
+            pairs.append((culprit, row))
+    return sorted(pairs, key=lambda pair: pair[0].sent)
 
 
-def certain(found: Iterable[Outcome], seen: Mapping[tuple[int, int], set[Place]]) -> list[Outcome]:
+def certain(
+    outcomes_before: Iterable[Outcome], places_seen: Mapping[tuple[int, int], set[Place]]
+) -> list[Outcome]:
     """Return the outcomes without claims about messages that were seen in a place not their own.
 
-    ``seen`` has, for each (run, message), the places where it was.
+    ``places_seen`` has, for each (run, message), the places where it was.
     """
     return [
-        one
-        if one.wrong is None
-        or not any(seen.get((one.run, message), set()) - {place} for message, place in one.wrong.together)
-        else Outcome(
-            one.run, msgspec.structs.replace(one.total, unjudged="messages were seen in other queues"), None
+        outcome
+        if outcome.wrong is None
+        or not any(
+            places_seen.get((outcome.run, message), set()) - {place}
+            for message, place in outcome.wrong.together
         )
-        for one in found
+        else Outcome(
+            outcome.run,
+            msgspec.structs.replace(outcome.total, unjudged="messages were seen in other queues"),
+            None,
+        )
+        for outcome in outcomes_before
     ]

@@ -146,17 +146,17 @@ def effects(
     """
     if rows.transaction.absent:
         return NO_EFFECTS
-    whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
-    whole &= ~_gone(rows, places, ends, promises, clocks, last_ns)
+    is_whole = np.isin(rows.run[rows.first_row], np.array(sorted(complete), dtype=np.int64))
+    is_whole &= ~_may_have_expired(rows, places, ends, promises, clocks, last_ns)
     place = rows.place[rows.first_row]
     heard = np.array([(run, queue) not in unheard for run, queue, _ in places.named], dtype=bool)
-    whole &= heard[place]
-    kept = subscriptions.kept(places.named)[place]
+    is_whole &= heard[place]
+    is_kept = subscriptions.kept(places.named)[place]
     owed = _owed(rows, places, subscriptions, deaths)
-    return joined([_sends(rows, places, whole & owed), _acks(rows, ends, promises, whole & kept)])
+    return joined([_sends(rows, places, is_whole & owed), _acks(rows, ends, promises, is_whole & is_kept)])
 
 
-def _gone(
+def _may_have_expired(
     rows: Rows,
     places: PlaceTable,
     ends: Ends,
@@ -167,24 +167,25 @@ def _gone(
     """Return which messages may have expired by the end."""
     result = np.zeros(rows.messages, dtype=bool)
     expires = asked_by(rows, attempts_of(rows, ends, atomic=promises.atomic)).expires
-    some = np.flatnonzero(expires != NONE)
-    if len(some):
+    expiring = np.flatnonzero(expires != NONE)
+    if len(expiring):
         sends = rows.of(SEND_INVOKE)
-        sent = first(rows.id[sends], rows.index[sends], rows.messages)[some]
-        run = rows.run[rows.first_row[some]].tolist()
-        last = np.array([last_ns.get(one, NONE) for one in run], dtype=np.int64)
-        result[some] = (expires[some] <= last) | clocks.wrong_at_end(rows, some, sent, places)
+        sent = first(rows.id[sends], rows.index[sends], rows.messages)[expiring]
+        run = rows.run[rows.first_row[expiring]].tolist()
+        last = np.array([last_ns.get(number, NONE) for number in run], dtype=np.int64)
+        result[expiring] = (expires[expiring] <= last) | clocks.wrong_at_end(rows, expiring, sent, places)
     return result
 
 
-def skipped_effects(found: SkippedMessages, named: Sequence[Place]) -> Effects:
+def skipped_effects(messages: SkippedMessages, named: Sequence[Place]) -> Effects:
     """Return the sends in transactions with a copy that was skipped."""
     of_topic = np.array([split(queue) is not None for _, queue, _ in named], dtype=bool)
-    at = np.flatnonzero((found.effect_of != NONE) & of_topic[found.place])
-    run = np.array([named[place][0] for place in found.place[at].tolist()], dtype=np.int64)
+    at = np.flatnonzero((messages.effect_of != NONE) & of_topic[messages.place])
+    run = np.array([named[place][0] for place in messages.place[at].tolist()], dtype=np.int64)
     return Effects(
-        run, found.effect_of[at], found.place[at].astype(np.int32), found.message[at], found.sent[at],
-        np.ones(len(at), dtype=bool), np.full(len(at), HOW.index("skipped"), dtype=np.int64),
+        run, messages.effect_of[at], messages.place[at].astype(np.int32), messages.message[at],
+        messages.sent[at], np.ones(len(at), dtype=bool),
+        np.full(len(at), HOW.index("skipped"), dtype=np.int64),
     )  # fmt: skip
 
 
@@ -198,60 +199,61 @@ def _owed(rows: Rows, places: PlaceTable, subscriptions: Subscriptions, deaths: 
         sent = first(rows.id[sends], rows.index[sends], rows.messages)
         node = first(rows.id[oks], deaths.nodes(rows, oks), rows.messages)
         owed[at] = owed_to_subscriptions(number, sent, subscriptions, Selection(rows))[at]
-        known = at[number[at] != NONE]
-        owed[known] &= homes(subscriptions, deaths)[number[known]] == node[known]
+        numbered = at[number[at] != NONE]
+        owed[numbered] &= homes(subscriptions, deaths)[number[numbered]] == node[numbered]
     return owed
 
 
-def suspects(found: Effects, ends: Ends) -> Effects:
+def suspects(effects: Effects, ends: Ends) -> Effects:
     """Return the effects that contradict the outcome of their transaction."""
-    asked, refused, abort = (
-        ends.transactions.find(name, found.run, found.transaction) for name in ("asked", "refused", "abort")
+    commit_asked, refused, abort = (
+        ends.transactions.find(name, effects.run, effects.transaction)
+        for name in ("asked", "refused", "abort")
     )
-    committed = (asked != NONE) & (refused == NONE) & (abort == NONE)
-    return _chosen(found, (found.how < _HAPPENED) != committed)
+    committed = (commit_asked != NONE) & (refused == NONE) & (abort == NONE)
+    return _chosen(effects, (effects.how < _HAPPENED) != committed)
 
 
-def by_transaction(found: Effects) -> Keyed:
+def by_transaction(effects: Effects) -> Keyed:
     """Return the transactions of some effects as a table to look them up."""
-    every = np.ones(len(found.run), dtype=bool)
-    return Keyed.of(found.run, found.transaction, {"index": (every, found.index)})
+    every = np.ones(len(effects.run), dtype=bool)
+    return Keyed.of(effects.run, effects.transaction, {"index": (every, effects.index)})
 
 
-def of(found: Effects, wanted: Keyed) -> Effects:
+def of(effects: Effects, transactions: Keyed) -> Effects:
     """Return the effects of some transactions."""
-    return _chosen(found, wanted.find("index", found.run, found.transaction) != NONE)
+    return _chosen(effects, transactions.find("index", effects.run, effects.transaction) != NONE)
 
 
-def _chosen(found: Effects, which: Flags) -> Effects:
-    at = np.flatnonzero(which)
+def _chosen(effects: Effects, flags: Flags) -> Effects:
+    at = np.flatnonzero(flags)
     return Effects(
-        found.run[at], found.transaction[at], found.place[at], found.message[at], found.index[at],
-        found.sending[at], found.how[at],
+        effects.run[at], effects.transaction[at], effects.place[at], effects.message[at], effects.index[at],
+        effects.sending[at], effects.how[at],
     )  # fmt: skip
 
 
-def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
+def _sends(rows: Rows, places: PlaceTable, is_whole: Flags) -> Effects:
     size = rows.messages
-    asked, oks, fails = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(SEND_FAIL)
+    invokes, oks, fails = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(SEND_FAIL)
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
-    ids, transaction = rows.id[asked], rows.transaction[asked]
+    ids, transaction = rows.id[invokes], rows.transaction[invokes]
     number = highest(ids, transaction, size)
-    alone = marked(ids[transaction != number[ids]], size)  # another send was in none or another
-    sent = first(ids, rows.index[asked], size)
-    mine = (number != NONE) & ~alone & ~marked(rows.id[fails], size)
+    is_mixed = marked(ids[transaction != number[ids]], size)  # another send was in none or another
+    sent = first(ids, rows.index[invokes], size)
+    is_candidate = (number != NONE) & ~is_mixed & ~marked(rows.id[fails], size)
     judged = ~places.passing() | np.array(
         [split(queue) is not None for _, queue, _ in places.named], dtype=bool
     )
-    mine &= (rows.message[rows.first_row] != NONE) & judged[rows.place[rows.first_row]]
+    is_candidate &= (rows.message[rows.first_row] != NONE) & judged[rows.place[rows.first_row]]
     delivered = highest(rows.id[delivers], rows.index[delivers], size)
-    kept = highest(rows.id[stored], rows.index[stored], size)
-    nowhere = whole & marked(rows.id[oks], size) & (delivered == NONE) & (kept == NONE)
+    last_stored = highest(rows.id[stored], rows.index[stored], size)
+    nowhere = is_whole & marked(rows.id[oks], size) & (delivered == NONE) & (last_stored == NONE)
     how = np.full(size, NONE, dtype=np.int64)
     how[nowhere] = HOW.index("nowhere")
-    how[kept > sent] = HOW.index("stored")
+    how[last_stored > sent] = HOW.index("stored")
     how[delivered > sent] = HOW.index("delivered")
-    at = np.flatnonzero(mine & (how != NONE))
+    at = np.flatnonzero(is_candidate & (how != NONE))
     row = rows.first_row[at]
     return Effects(
         rows.run[row], number[at], rows.place[row], rows.message[row], sent[at],
@@ -259,7 +261,7 @@ def _sends(rows: Rows, places: PlaceTable, whole: Flags) -> Effects:
     )  # fmt: skip
 
 
-def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
+def _acks(rows: Rows, ends: Ends, promises: Promises, is_whole: Flags) -> Effects:
     """Return the acks in transactions that certainly happened or certainly did not.
 
     Each is judged by the rows around it in its session, and by all later rows of its message.
@@ -272,50 +274,52 @@ def _acks(rows: Rows, ends: Ends, promises: Promises, whole: Flags) -> Effects:
     at = at[(rows.session[at] != NONE) & (rows.message[at] != NONE)]
     order = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
     kind, index = rows.kind[order], rows.index[order]
-    one = segments(rows.id[order], rows.session[order])
+    session_part = segments(rows.id[order], rows.session[order])
     answering = (kind == ACK_INVOKE) | (kind == NACK_INVOKE)
 
-    def of_kind(which: Flags) -> Numbers:
-        return np.where(which, index, NONE)
+    def of_kind(selected: Flags) -> Numbers:
+        return np.where(selected, index, NONE)
 
-    got = highest_before(one, of_kind(kind == DELIVER))
-    before = highest_before(one, of_kind(answering))
-    upto = lowest_after(one, of_kind(answering))
+    got = highest_before(session_part, of_kind(kind == DELIVER))
+    before = highest_before(session_part, of_kind(answering))
+    upto = lowest_after(session_part, of_kind(answering))
     upto = np.where(upto == NONE, FOREVER, upto)
-    ok, failed, again = (lowest_after(one, of_kind(kind == which)) for which in (ACK_OK, ACK_FAIL, DELIVER))
+    ok, failed, delivered_after = (
+        lowest_after(session_part, of_kind(kind == selected)) for selected in (ACK_OK, ACK_FAIL, DELIVER)
+    )
     transaction = rows.transaction[order]
-    here = np.flatnonzero(
+    ack_rows = np.flatnonzero(
         (kind == ACK_INVOKE) & (transaction != NONE) & (got != NONE) & ~((failed != NONE) & (failed < upto))
     )
-    ask = _Asked(
-        rows.id[order[here]].astype(np.int64), rows.run[order[here]], rows.session[order[here]],
-        transaction[here], index[here], got[here], upto[here],
+    ask = _TransactedAcks(
+        rows.id[order[ack_rows]].astype(np.int64), rows.run[order[ack_rows]], rows.session[order[ack_rows]],
+        transaction[ack_rows], index[ack_rows], got[ack_rows], upto[ack_rows],
     )  # fmt: skip
-    sure = (ok[here] != NONE) & (ok[here] < ask.upto)
+    sure = (ok[ack_rows] != NONE) & (ok[ack_rows] < ask.upto)
     sure &= promises.durable_acks and promises.single
-    clean = (before[here] == NONE) | (before[here] < ask.got)
-    same = (again[here] != NONE) & (again[here] < ask.upto)
+    clean = (before[ack_rows] == NONE) | (before[ack_rows] < ask.got)
+    same = (delivered_after[ack_rows] != NONE) & (delivered_after[ack_rows] < ask.upto)
     timed = lapses(rows, ends, promises, of=marked(ask.id, rows.messages))
-    ok_at = lowest_after(one, np.where(kind == ACK_OK, np.arange(len(order)), NONE))[here]
+    ok_at = lowest_after(session_part, np.where(kind == ACK_OK, np.arange(len(order)), NONE))[ack_rows]
     sure &= ~timed.are_late(order[np.maximum(ok_at, 0)])  # a late ack settles nothing
-    lapse = timed.lapse_of(_positions(order, one, kind)[here])
-    given_ns = lowest_after(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))[here]
+    lapse = timed.lapse_of(_positions(order, session_part, kind)[ack_rows])
+    given_ns = lowest_after(session_part, np.where(kind == DELIVER, np.arange(len(order)), NONE))[ack_rows]
     same &= rows.time[order[np.maximum(given_ns, 0)]] < lapse
-    how = np.full(len(here), NONE, dtype=np.int64)
-    how[_consumed(rows, ends, promises, ask) & whole[ask.id]] = HOW.index("consumed")
-    how[sure & _kept(rows, ends, ask)] = HOW.index("kept")
-    given = same | _given_elsewhere(rows, ends, ask, lapse)
-    how[sure & clean & given & _stayed(ends, ask)] = HOW.index("again")
-    told = how != NONE
-    row = order[here[told]]
+    how = np.full(len(ack_rows), NONE, dtype=np.int64)
+    how[_consumed(rows, ends, promises, ask) & is_whole[ask.id]] = HOW.index("consumed")
+    how[sure & _still_stored(rows, ends, ask)] = HOW.index("kept")
+    is_again = same | _given_elsewhere(rows, ends, ask, lapse)
+    how[sure & clean & is_again & _stayed(ends, ask)] = HOW.index("again")
+    is_decided = how != NONE
+    row = order[ack_rows[is_decided]]
     return Effects(
-        rows.run[row], ask.transaction[told], rows.place[row], rows.message[row], ask.index[told],
-        np.zeros(len(row), dtype=bool), how[told],
+        rows.run[row], ask.transaction[is_decided], rows.place[row], rows.message[row], ask.index[is_decided],
+        np.zeros(len(row), dtype=bool), how[is_decided],
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TransactedAcks:
     """The acks in transactions, a row each; ``index`` is the invocation.
 
     ``got`` is the delivery that an ack is of, ``upto`` the next ack or nack in its session.
@@ -330,13 +334,13 @@ class _Asked:
     upto: Numbers
 
 
-def _positions(order: Numbers, one: Numbers, kind: Numbers) -> Numbers:
+def _positions(order: Numbers, segment: Numbers, kind: Numbers) -> Numbers:
     """Return the position of the latest delivery before each row in its segment; -1 if none."""
-    last = highest_before(one, np.where(kind == DELIVER, np.arange(len(order)), NONE))
+    last = highest_before(segment, np.where(kind == DELIVER, np.arange(len(order)), NONE))
     return np.where(last == NONE, -1, order[np.maximum(last, 0)])
 
 
-def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
+def _given_elsewhere(rows: Rows, ends: Ends, ask: _TransactedAcks, lapse: Numbers) -> Flags:
     """Return whether a session got the message that was asked for after ``got`` had been read.
 
     It does not count if the acknowledged delivery may have lapsed by then (``lapse``, ns).
@@ -348,17 +352,17 @@ def _given_elsewhere(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Fla
     delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
     begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
     ids = np.concatenate([rows.id[delivers].astype(np.int64), ask.id])
-    when = np.concatenate([rows.index[delivers], ask.upto])
+    moments = np.concatenate([rows.index[delivers], ask.upto])
     earliest = np.where(begun == NONE, NONE, np.minimum(begun, rows.index[delivers]))
     values = np.concatenate([earliest, np.full(len(ask.id), NONE, dtype=np.int64)])
-    order = ordered(ids, when)
+    order = ordered(ids, moments)
     latest = np.empty(len(ids), dtype=np.int64)
     latest[order] = highest_before(segments(ids[order]), values[order])
     result: Flags = latest[len(delivers) :] > ask.got
     return result
 
 
-def _given_before(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
+def _given_before(rows: Rows, ends: Ends, ask: _TransactedAcks, lapse: Numbers) -> Flags:
     """Do the same as ``_given_elsewhere`` in a loop, where deliveries may lapse."""
     delivers = rows.of(DELIVER)
     delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
@@ -366,54 +370,54 @@ def _given_before(rows: Rows, ends: Ends, ask: _Asked, lapse: Numbers) -> Flags:
     ids, index, time = rows.id[delivers], rows.index[delivers], rows.time[delivers]
     result = np.zeros(len(ask.id), dtype=bool)
     for n, (message, got, upto, until) in enumerate(zip(ask.id, ask.got, ask.upto, lapse, strict=True)):
-        mine = (ids == message) & (index > got) & (index < upto) & (time < until)
-        result[n] = bool(np.any(mine & (begun > got)))
+        is_between = (ids == message) & (index > got) & (index < upto) & (time < until)
+        result[n] = bool(np.any(is_between & (begun > got)))
     return result
 
 
-def _stayed(ends: Ends, ask: _Asked) -> Flags:
+def _stayed(ends: Ends, ask: _TransactedAcks) -> Flags:
     """Return whether the session had not ended when the commit was invoked."""
     ended = ends.sessions.find("ended", ask.run, ask.session)
-    asked = ends.transactions.find("asked", ask.run, ask.transaction)
-    result: Flags = (ended == NONE) | (asked == NONE) | (ended > asked)
+    commit_asked = ends.transactions.find("asked", ask.run, ask.transaction)
+    result: Flags = (ended == NONE) | (commit_asked == NONE) | (ended > commit_asked)
     return result
 
 
-def _kept(rows: Rows, ends: Ends, ask: _Asked) -> Flags:
+def _still_stored(rows: Rows, ends: Ends, ask: _TransactedAcks) -> Flags:
     """Return whether a store had the message after the commit and the ack were invoked."""
     stored = rows.of(BROWSE)
     stored = stored[
         np.isin(rows.value.codes[stored], [rows.value.code(v) for v in ("main", "dead-letter", "expired")])
     ]
     latest = highest(rows.id[stored], rows.index[stored], rows.messages)[ask.id]
-    asked = ends.transactions.find("asked", ask.run, ask.transaction)
-    result: Flags = latest > np.maximum(ask.index, asked)
+    commit_asked = ends.transactions.find("asked", ask.run, ask.transaction)
+    result: Flags = latest > np.maximum(ask.index, commit_asked)
     return result
 
 
-def _consumed(rows: Rows, ends: Ends, promises: Promises, ask: _Asked) -> Flags:
+def _consumed(rows: Rows, ends: Ends, promises: Promises, ask: _TransactedAcks) -> Flags:
     """Return whether the message is gone since ``got``, and only this ack can have settled it."""
     size = rows.messages
     delivers, stored = rows.of(DELIVER), rows.of(BROWSE)
-    gone = ~marked(rows.id[stored], size)[ask.id]
-    gone &= highest(rows.id[delivers], rows.index[delivers], size)[ask.id] == ask.got
+    is_gone = ~marked(rows.id[stored], size)[ask.id]
+    is_gone &= highest(rows.id[delivers], rows.index[delivers], size)[ask.id] == ask.got
     settling = rows.of(ACK_INVOKE, NACK_INVOKE) if promises.nack == "consume" else rows.of(ACK_INVOKE)
     transaction = rows.transaction[settling]
-    may = (transaction == NONE) | _may_be_committed(ends, rows.run[settling], transaction)
-    others = counted(rows.id[settling[may]], size)[ask.id]
-    others = others - _may_be_committed(ends, ask.run, ask.transaction)
+    may_settle = (transaction == NONE) | _may_be_committed(ends, rows.run[settling], transaction)
+    other_settlers = counted(rows.id[settling[may_settle]], size)[ask.id]
+    other_settlers = other_settlers - _may_be_committed(ends, ask.run, ask.transaction)
     ended = ends.sessions.find("over", ask.run, ask.session) != NONE
     for name in ("commit", "abort", "refused"):
         ended |= ends.transactions.find(name, ask.run, ask.transaction) != NONE
-    result: Flags = gone & (others == 0) & ended & promises.keeps_dead_letters
+    result: Flags = is_gone & (other_settlers == 0) & ended & promises.keeps_dead_letters
     return result
 
 
 def _may_be_committed(ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
-    asked, ok, refused = (
+    commit_asked, ok, refused = (
         ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
     )
-    result: Flags = ((asked != NONE) | (ok != NONE)) & (refused == NONE)
+    result: Flags = ((commit_asked != NONE) | (ok != NONE)) & (refused == NONE)
     return result
 
 
@@ -422,15 +426,15 @@ def together(
 ) -> tuple[Effects, Sequence[Place]]:
     """Return the effects of all parts, with their places numbered anew."""
     named: list[Place] = []
-    some = []
-    for found, places in parts:
-        some.append(replace(found, place=found.place + len(named)))
+    renumbered = []
+    for part_effects, places in parts:
+        renumbered.append(replace(part_effects, place=part_effects.place + len(named)))
         named += places
-    return joined(some), named
+    return joined(renumbered), named
 
 
 def torn(
-    found: Effects, named: Sequence[Place], elsewhere: Mapping[tuple[int, int], set[Place]]
+    all_effects: Effects, named: Sequence[Place], elsewhere: Mapping[tuple[int, int], set[Place]]
 ) -> list[Torn]:
     """Return the transactions with effects of both kinds, sorted by their first missing effect.
 
@@ -438,38 +442,44 @@ def torn(
     nowhere if it was seen in a place that is neither its own nor another subscription of its topic.
     """
     by_transaction: dict[tuple[int, int], list[Effect]] = {}
-    for n in np.argsort(found.index, kind="stable").tolist():
-        run, message, place = int(found.run[n]), int(found.message[n]), named[found.place[n]]
-        how = HOW[found.how[n]]
+    for n in np.argsort(all_effects.index, kind="stable").tolist():
+        run, message, place = (
+            int(all_effects.run[n]),
+            int(all_effects.message[n]),
+            named[all_effects.place[n]],
+        )
+        how = HOW[all_effects.how[n]]
         if how in _ABSENT and without_siblings(place, elsewhere.get((run, message), ())):
             continue
-        effect = Effect("send" if found.sending[n] else "ack", place, message, int(found.index[n]), how)
-        by_transaction.setdefault((run, int(found.transaction[n])), []).append(effect)
+        effect = Effect(
+            "send" if all_effects.sending[n] else "ack", place, message, int(all_effects.index[n]), how
+        )
+        by_transaction.setdefault((run, int(all_effects.transaction[n])), []).append(effect)
     result = []
-    for (run, transaction), some in by_transaction.items():
-        happened = [one for one in some if HOW.index(one.how) < _HAPPENED]
-        missing = [one for one in some if HOW.index(one.how) >= _HAPPENED]
-        missing.sort(key=lambda one: (one.index, str(one.place[1])))
+    for (run, transaction), of_transaction in by_transaction.items():
+        happened = [item for item in of_transaction if HOW.index(item.how) < _HAPPENED]
+        missing = [item for item in of_transaction if HOW.index(item.how) >= _HAPPENED]
+        missing.sort(key=lambda item: (item.index, str(item.place[1])))
         if happened and missing:
             result.append(Torn(run, transaction, happened, missing))
-    return sorted(result, key=lambda one: one.missing[0].index)
+    return sorted(result, key=lambda item: item.missing[0].index)
 
 
-def absent(found: Iterable[Torn]) -> frozenset[tuple[int, int]]:
+def absent(torn_transactions: Iterable[Torn]) -> frozenset[tuple[int, int]]:
     """Return the (run, message) of effects that are claimed because the message is nowhere."""
     return frozenset(
-        (one.run, effect.message)
-        for one in found
-        for effect in (*one.happened, *one.missing)
+        (torn_transaction.run, effect.message)
+        for torn_transaction in torn_transactions
+        for effect in (*torn_transaction.happened, *torn_transaction.missing)
         if effect.how in _ABSENT
     )
 
 
 def seen(
-    rows: Rows, named: Sequence[Place], wanted: frozenset[tuple[int, int]]
+    rows: Rows, named: Sequence[Place], messages: frozenset[tuple[int, int]]
 ) -> set[tuple[int, int, Place]]:
     """Return the places where some messages, given by run and id, were delivered or stored."""
     at = rows.of(DELIVER, BROWSE)
-    at = at[np.isin(rows.message[at], np.array([message for _, message in sorted(wanted)], dtype=np.int64))]
-    told = zip(rows.run[at].tolist(), rows.message[at].tolist(), rows.place[at].tolist(), strict=True)
-    return {(run, message, named[place]) for run, message, place in told if (run, message) in wanted}
+    at = at[np.isin(rows.message[at], np.array([message for _, message in sorted(messages)], dtype=np.int64))]
+    sightings = zip(rows.run[at].tolist(), rows.message[at].tolist(), rows.place[at].tolist(), strict=True)
+    return {(run, message, named[place]) for run, message, place in sightings if (run, message) in messages}

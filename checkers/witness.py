@@ -43,41 +43,43 @@ def witnesses(
     options: CheckOptions,
     ends_ns: Mapping[Instance, int],
     shows: Mapping[Instance, Sequence[int]],
-    beside: Mapping[Instance, set[int]],
+    known_partners: Mapping[Instance, set[int]],
 ) -> dict[Instance, Witness]:
     """Return a witness for each instance, by a few short jobs whatever the number of instances.
 
     ``shows`` has rows that are known to show some instances, ``ends_ns`` the time at which each
-    window of unavailability ended. ``beside`` has the messages that are known to be partners of
-    some instances. A partner farther away than ``_REACH`` rows is not looked for: such a witness
-    has only the row that completes the anomaly and the rows of its message.
+    window of unavailability ended. ``known_partners`` has messages that are known
+    to be partners of some instances. A partner farther away than ``_REACH`` rows is not looked for:
+    such a witness has only the row that completes the anomaly and the rows of its message.
     """
     if not instances:
         return {}
     table = source.control
     f = table["f"].cast(pa.string())
-    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
-    control = [row for row in control_rows(source, own) if _is_sensible(row)]
-    shown = pc.is_in(table["index"], pa.array([i.index for i in instances], pa.int64()))
+    of_observers = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
+    control = [row for row in control_rows(source, of_observers) if _is_sensible(row)]
+    is_shown = pc.is_in(table["index"], pa.array([i.index for i in instances], pa.int64()))
     asking = pc.is_in(
         table["process"],
-        pc.unique(table["process"].filter(pc.and_(shown, pc.greater_equal(table["process"], 0)))),
+        pc.unique(table["process"].filter(pc.and_(is_shown, pc.greater_equal(table["process"], 0)))),
     )
     if pc.any(asking).as_py():  # control rows of clients that answer: each with its invocation
-        control = _unique([*control, *_asked(control_rows(source, asking), instances)])
+        control = _unique([*control, *_with_invocations(control_rows(source, asking), instances)])
     messages = {i.message for i in instances if i.message is not None}
     paired = [i for i in instances if _evidence(i).paired]
-    others = [i for i in instances if not _evidence(i).paired]
+    unpaired = [i for i in instances if not _evidence(i).paired]
     near = messages_rows(
         source,
         RowSelection(
             messages=frozenset(messages),
             ranges=[IndexRange(topic_of(i.queue), i.group, i.index - _REACH, i.index) for i in paired],
-            indexes=frozenset(index for i in others for index in (i.index, *shows.get(i, ()))),
-            times=frozenset(ends_ns[i] for i in others if i in ends_ns),
+            indexes=frozenset(index for i in unpaired for index in (i.index, *shows.get(i, ()))),
+            times=frozenset(ends_ns[i] for i in unpaired if i in ends_ns),
         ),
     )
-    by_instance = {instance: _partner(instance, near) | beside.get(instance, set()) for instance in instances}
+    by_instance = {
+        instance: _partner(instance, near) | known_partners.get(instance, set()) for instance in instances
+    }
     partners = set[int]().union(*by_instance.values())
     missing = partners - messages
     if missing:
@@ -86,13 +88,13 @@ def witnesses(
     transactions = _values(near, "transaction")
     links = [link for i in instances if _evidence(i).linked for link in _links(i, near)]
     if sessions or transactions:
-        wanted = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
+        of_partners = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
         if links and "connection" in table.column_names:
             connections = {link.connection for link in links if link.connection is not None}
-            wanted = pc.or_(wanted, _among(table["connection"], connections))
-        control = _unique([*control, *control_rows(source, wanted)[:_PARTNER_ROWS]])
+            of_partners = pc.or_(of_partners, _among(table["connection"], connections))
+        control = _unique([*control, *control_rows(source, of_partners)[:_PARTNER_ROWS]])
     if "subscription" in table.column_names:
-        names = sorted({both[1] for i in instances if (both := split(i.queue)) is not None})
+        names = sorted({subscription[1] for i in instances if (subscription := split(i.queue)) is not None})
         control = _unique(
             [
                 *control,
@@ -108,7 +110,7 @@ def witnesses(
     proofs = _proofs(source, instances, by_instance, near)
     if links:
         proofs += messages_rows(source, RowSelection(links=links))
-    found = {}
+    result = {}
     for instance in instances:
         context = _context(
             instance, by_instance[instance], [*near, *control, *proofs], ends_ns.get(instance, -1)
@@ -121,8 +123,8 @@ def witnesses(
                 if r["index"] == instance.index
                 or (instance.message is not None and r.get("message") == instance.message)
             ]
-        found[instance] = Witness(tuple(r["index"] for r in small), tuple(small))
-    return found
+        result[instance] = Witness(tuple(r["index"] for r in small), tuple(small))
+    return result
 
 
 def _is_sensible(row: Row) -> bool:
@@ -138,35 +140,35 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
 
     Return None if all rows together do not show it.
     """
-    kept = sorted(rows, key=lambda r: r["index"])
+    smallest = sorted(rows, key=lambda r: r["index"])
 
-    def shows(some: list[Row]) -> bool:
-        return instance in reference.find(some, options)
+    def shows(subset: list[Row]) -> bool:
+        return instance in reference.find(subset, options)
 
-    if not shows(kept):
+    if not shows(smallest):
         return None
-    size = max(1, len(kept) // 2)
+    size = max(1, len(smallest) // 2)
     while True:
-        n, before = 0, len(kept)
-        while n < len(kept):
-            fewer = kept[:n] + kept[n + size :]
+        n, before = 0, len(smallest)
+        while n < len(smallest):
+            fewer = smallest[:n] + smallest[n + size :]
             if shows(fewer):
-                kept = fewer
+                smallest = fewer
             else:
                 n += size
-        if size == 1 and len(kept) == before:  # a row may become needless when others are gone
-            return kept
+        if size == 1 and len(smallest) == before:  # a row may become needless when others are gone
+            return smallest
         size = max(1, size // 2)
 
 
-def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
+def _with_invocations(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
     """Yield the rows (sorted) that show an instance, and the latest invocation before each."""
-    shown = {i.index for i in instances}
+    indexes = {i.index for i in instances}
     latest: dict[tuple[int, str], Row] = {}
     for row in rows:
         if row["type"] == "invoke":
             latest[row["process"], row["f"]] = row
-        if row["index"] in shown:
+        if row["index"] in indexes:
             yield row
             if (row["process"], row["f"]) in latest:
                 yield latest[row["process"], row["f"]]
@@ -187,23 +189,23 @@ def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
 
 def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     """Return the possible other messages of an instance's pair, from the rows around it."""
-    here = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
+    in_place = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
     before = [
-        r for r in here if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
+        r for r in in_place if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
     ]
-    own = next((r for r in here if r["index"] == i.index), None)
+    completing = next((r for r in in_place if r["index"] == i.index), None)
     partner = _evidence(i).partner
-    if own is None or partner == "none":
+    if completing is None or partner == "none":
         return set()
     if partner == "key":
         return {int(str(i.key))}
     if partner == "sent-later":
         ok = [
             r["index"]
-            for r in here
+            for r in in_place
             if r.get("message") == i.message and r["f"] == "send" and r["type"] == "ok"
         ]
-        sends = {r["message"]: r["index"] for r in here if r["f"] == "send" and r["type"] == "invoke"}
+        sends = {r["message"]: r["index"] for r in in_place if r["f"] == "send" and r["type"] == "invoke"}
         if not ok:  # its broker was seen gone before the message that was sent last
             latest = max(
                 (r["message"] for r in before if r["message"] in sends), key=sends.__getitem__, default=None
@@ -215,36 +217,38 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         overtakers = [
             r["message"]
             for r in before
-            if r.get("producer") == own.get("producer")
-            and r.get("sequence", -1) > own.get("sequence", -1)
-            and (partner == "higher-number" or r.get("session") == own.get("session"))
+            if r.get("producer") == completing.get("producer")
+            and r.get("sequence", -1) > completing.get("sequence", -1)
+            and (partner == "higher-number" or r.get("session") == completing.get("session"))
         ]
         return set(overtakers[-1:])
     done = {  # a refused message may have come to the same session again
         (r.get("message"), r.get("session")): r["index"]
-        for r in here
+        for r in in_place
         if r["f"] in ("ack", "nack")
         and r["type"] == "invoke"
         and r.get("transaction") is None
         and r["index"] < i.index
     }
-    held = [
+    elsewhere = [
         r["message"]
         for r in before
-        if r.get("session") != own.get("session")
+        if r.get("session") != completing.get("session")
         and done.get((r["message"], r.get("session")), -1) < r["index"]
     ]
     recent = [r["message"] for r in before[-20:]]  # a group that alternates needs no second holder
-    return {*held[-20:], *recent, own["message"]} if own.get("message") is not None else set()
+    return (
+        {*elsewhere[-20:], *recent, completing["message"]} if completing.get("message") is not None else set()
+    )
 
 
 def _is_of(place: str | None, row: Row) -> bool:
     """Return whether a row of the history is of a place."""
-    both = split(place)
-    if both is None:
+    subscription = split(place)
+    if subscription is None:
         return bool(row.get("queue") == place)
-    mine = row["f"] == "send" or row.get("subscription") == both[1]
-    return bool(row.get("queue") == both[0] and mine)
+    is_part = row["f"] == "send" or row.get("subscription") == subscription[1]
+    return bool(row.get("queue") == subscription[0] and is_part)
 
 
 def _proofs(
@@ -254,18 +258,20 @@ def _proofs(
     near: Sequence[Row],
 ) -> list[Row]:
     """Return rows that prove that the sessions of a conflict were alive after it."""
-    wanted = []
+    moments = []
     for i in instances:
         if _evidence(i).alive:
-            mine = partners[i] | ({i.message} if i.message is not None else set())
-            given = (
-                r for r in near if r["f"] == "deliver" and (r.get("message") in mine or r["index"] == i.index)
+            numbers = partners[i] | ({i.message} if i.message is not None else set())
+            deliveries = (
+                r
+                for r in near
+                if r["f"] == "deliver" and (r.get("message") in numbers or r["index"] == i.index)
             )
-            sessions = _values(given, "session")
-            wanted += [(session, i.index) for session in sorted(sessions)]
-    if not wanted:
+            sessions = _values(deliveries, "session")
+            moments += [(session, i.index) for session in sorted(sessions)]
+    if not moments:
         return []
-    rows = messages_rows(source, RowSelection(after=wanted[:8]))
+    rows = messages_rows(source, RowSelection(after=moments[:8]))
     got = _values((r for r in rows if r["f"] == "deliver"), "message")
     return [*rows, *messages_rows(source, RowSelection(messages=frozenset(got)))] if got else rows
 
@@ -280,13 +286,13 @@ def _links(i: Instance, near: Sequence[Row]) -> list[AnsweredBefore]:
 
 
 def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) -> list[Row]:
-    mine = set(partners)
+    numbers = set(partners)
     if i.message is not None:
-        mine.add(i.message)
+        numbers.add(i.message)
     near = [
         r
         for r in _unique(rows)
-        if r.get("message") in mine or r["index"] == i.index or r["time"] == end_ns or _belongs(i, r)
+        if r.get("message") in numbers or r["index"] == i.index or r["time"] == end_ns or _belongs(i, r)
     ]
     sessions, transactions = _values(near, "session"), _values(near, "transaction")
     more = [r for r in _unique(rows) if r.get("session") in sessions or r.get("transaction") in transactions]
@@ -298,14 +304,14 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
         more += [r for r in _unique(rows) if r["f"] == "send" and r.get("message") in got]
     chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
     if _evidence(i).alone:
-        chosen = [r for r in chosen if r.get("message") is None or r["message"] in mine]
+        chosen = [r for r in chosen if r.get("message") is None or r["message"] in numbers]
     if len(chosen) <= _CONTEXT_ROWS:
         return chosen
     return sorted(
         sorted(
             chosen,
             key=lambda r: (
-                r.get("message") not in mine and r["process"] != HARNESS,
+                r.get("message") not in numbers and r["process"] != HARNESS,
                 abs(r["index"] - i.index),
             ),
         )[:_CONTEXT_ROWS],
@@ -315,13 +321,13 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
 
 def _belongs(i: Instance, r: Row) -> bool:
     evidence = _evidence(i)
-    both = split(i.queue)
-    if both is not None and r["f"] in ("subscribe", "drop") and _is_of(i.queue, r):
+    subscription = split(i.queue)
+    if subscription is not None and r["f"] in ("subscribe", "drop") and _is_of(i.queue, r):
         return True
     if (i.queue or "").startswith(TEMPORARY) and r["f"] in _ENDS and r.get("queue") == i.queue:
         return True
-    own = r["f"] in evidence.control and (r["f"] != "browse" or r.get("queue") is None)
-    return own or (evidence.clients and r["process"] >= 0)
+    is_control = r["f"] in evidence.control and (r["f"] != "browse" or r.get("queue") is None)
+    return is_control or (evidence.clients and r["process"] >= 0)
 
 
 def _evidence(i: Instance) -> Evidence:

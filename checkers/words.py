@@ -30,9 +30,9 @@ def seconds(time_ns: int | None) -> str:
 def place(i: Instance) -> str:
     """Return the place of an instance as text: queue, or topic and subscription, and group."""
     group = f', group "{i.group}"' if i.group is not None else ""
-    both = split(i.queue)
-    if both is not None:
-        return f'subscription "{both[1]}" of topic "{both[0].removeprefix(TOPIC)}"{group}'
+    topic_and_name = split(i.queue)
+    if topic_and_name is not None:
+        return f'subscription "{topic_and_name[1]}" of topic "{topic_and_name[0].removeprefix(TOPIC)}"{group}'
     return f'queue "{i.queue}"{group}'
 
 
@@ -80,12 +80,12 @@ class _Fields:
         return str(getattr(self, name)())
 
     def _row(self, f: str, type_: str) -> Row:
-        mine = self._i.message
+        number = self._i.message
         return next(
             (
                 r
                 for r in self._rows
-                if r["f"] == f and r["type"] == type_ and (mine is None or r.get("message") == mine)
+                if r["f"] == f and r["type"] == type_ and (number is None or r.get("message") == number)
             ),
             {},
         )
@@ -110,8 +110,10 @@ class _Fields:
 
         Histories of other harnesses give their messages names.
         """
-        mine = (r for r in self._rows if r["f"] in ("send", "deliver") and r.get("message") == message)
-        names = (r["value"] for r in mine if r.get("value") is not None)
+        message_rows = (
+            r for r in self._rows if r["f"] in ("send", "deliver") and r.get("message") == message
+        )
+        names = (r["value"] for r in message_rows if r.get("value") is not None)
         name = next((name for name in names if json_object(name) is None), None)
         return f"message {message}" if name is None else f'message "{name}"'
 
@@ -193,8 +195,8 @@ class _Fields:
             return f"although its temporary queue ended with its connection at {seconds(drop.get('time'))}"
         killed = next((r for r in self._rows if r["process"] == NEMESIS and r["type"] != "invoke"), None)
         if not ack and killed is not None:
-            when = seconds(killed.get("time"))
-            return f"although its temporary queue ended with its broker, which was gone at {when}"
+            moment = seconds(killed.get("time"))
+            return f"although its temporary queue ended with its broker, which was gone at {moment}"
         if not ack:
             return "beside another copy of it, twice in the same way"
         return (
@@ -232,8 +234,8 @@ class _Fields:
         """Say whether the message had been delivered, and to which session."""
         if not got:
             return "without having been delivered"
-        session, when = got.get("session"), seconds(got.get("time"))
-        return f"and had been given back by session {session}, which got it at {when}"
+        session, moment = got.get("session"), seconds(got.get("time"))
+        return f"and had been given back by session {session}, which got it at {moment}"
 
     def taken(self) -> str:
         """Say which broker acknowledged the send and when, or that its outcome is unknown."""
@@ -258,15 +260,15 @@ class _Fields:
         return {0: "never", 1: "once"}.get(count, f"{count} times")
 
     def expired_at(self) -> str:
-        return seconds(self._asked("expires", -1))
+        return seconds(self._requested("expires", -1))
 
     def due_at(self) -> str:
-        return seconds(self._asked("delay", 0))
+        return seconds(self._requested("delay", 0))
 
-    def _asked(self, name: str, end: int) -> int | None:
+    def _requested(self, name: str, end: int) -> int | None:
         """Return the low (0) or high (-1) end of a span that the send asked for, or None."""
-        mine = (r for r in self._rows if r["f"] == "send" and r.get("message") == self._i.message)
-        spans = [told for r in mine if (told := (json_object(r.get("value")) or {}).get(name))]
+        sends = (r for r in self._rows if r["f"] == "send" and r.get("message") == self._i.message)
+        spans = [requested for r in sends if (requested := (json_object(r.get("value")) or {}).get(name))]
         return next((span[end] for span in reversed(spans) if span[end] is not None), None)
 
     def both_settled(self) -> str:
@@ -310,8 +312,8 @@ class _Fields:
 
     def _priority(self, message: int | None) -> int:
         sends = (r for r in self._rows if r["f"] == "send" and r.get("message") == message)
-        asked = (priority_of(r.get("value")) for r in sends)
-        return next((one for one in asked if one is not None), ORDINARY)
+        priorities = (priority_of(r.get("value")) for r in sends)
+        return next((priority for priority in priorities if priority is not None), ORDINARY)
 
     def worst(self) -> str:
         """Say which message was overtaken by the most others, and by how many."""
@@ -323,18 +325,18 @@ class _Fields:
 
     def in_front(self) -> str:
         """Say how it is known that the message in the instance's key was in front of this one."""
-        mine = [r for r in self._rows if r["f"] == "send" and str(r.get("message")) == self._i.key]
-        inside = {r["transaction"] for r in mine if r.get("transaction") is not None}
+        sends = [r for r in self._rows if r["f"] == "send" and str(r.get("message")) == self._i.key]
+        inside = {r["transaction"] for r in sends if r.get("transaction") is not None}
         f = "commit" if inside else "send"
         done = [
             r
-            for r in (self._rows if inside else mine)
+            for r in (self._rows if inside else sends)
             if r["f"] == f and r["type"] == "ok" and (not inside or r.get("transaction") in inside)
         ]
-        if done or not mine:
-            when = seconds(min((r["time"] for r in done), default=None))
-            return f"which was certainly sent at {when} and so in front of it"
-        taker = next((r["broker"] for r in mine if r.get("broker")), "a broker")
+        if done or not sends:
+            moment = seconds(min((r["time"] for r in done), default=None))
+            return f"which was certainly sent at {moment} and so in front of it"
+        taker = next((r["broker"] for r in sends if r.get("broker")), "a broker")
         return f"which {taker} had taken, whose process was seen to be gone before this one was sent"
 
     def kept_by(self) -> str:
@@ -362,9 +364,9 @@ class _Fields:
         return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
 
     def answered(self) -> str:
-        of = self.message() if self._i.message is not None else "a client"
+        subject = self.message() if self._i.message is not None else "a client"
         f = self._at.get("f", "an operation")
-        return f"delivered {of}" if f == "deliver" else f"acknowledged {f} of {of}"
+        return f"delivered {subject}" if f == "deliver" else f"acknowledged {f} of {subject}"
 
     def asked(self) -> str:
         return "sent" if self._at.get("f") == "deliver" else "asked"
@@ -374,12 +376,12 @@ class _Fields:
         by = self._details.get("fenced")
         if not by:
             return "another broker was certainly live in its place"
-        what = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
+        deed = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
         lives = "" if by["life"] is None else f"; number {by['life']}"
         if lives and by["own_life"] is not None:
             lives += f" fences its own, {by['own_life']}"
         return (
-            f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between "
+            f"{by['by']} certainly {deed} node {by['node_id']} (so since a moment between "
             f"{seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
         )
 
@@ -401,31 +403,31 @@ class _Fields:
             return (
                 f"{first} and {second} both completed a takeover of node {node_id} without a release between"
             )
-        told = " and ".join(
-            f"{one['broker']} ({number(one['life'])}, certain from {seconds(one['certain_ns'])} on)"
-            for one in taken
+        takers = " and ".join(
+            f"{taker['broker']} ({number(taker['life'])}, certain from {seconds(taker['certain_ns'])} on)"
+            for taker in taken
         )
         if self._details.get("same_life"):
             why = "both were given one number, and a release would have changed it"
         else:
             why = f"both were certainly live with its data from {self.begin()} to {self.end()}"
-        return f"node {node_id} was taken over twice without a release between, by {told}: {why}"
+        return f"node {node_id} was taken over twice without a release between, by {takers}: {why}"
 
     def diverged(self) -> str:
         held = self._details.get("held")
         if not held:
             return f"brokers disagree about {self._i.key} after recovery"
-        told = " and ".join(
+        views = " and ".join(
             f"{broker} knows nothing of it"
             if value is None
             else f'{broker} {"were answered" if broker == CLIENTS else "says"} "{value}"'
             for broker, value in held.items()
         )
-        who = "clients and brokers" if CLIENTS in held else "brokers"
+        parties = "clients and brokers" if CLIENTS in held else "brokers"
         return (
             f"after recovery, from {self.begin()} to "
-            f"{self.end()}, {who} disagree about {self._details['kind']} "
-            f"{self._details['key']}: {told}"
+            f"{self.end()}, {parties} disagree about {self._details['kind']} "
+            f"{self._details['key']}: {views}"
         )
 
     def outcome(self) -> str:
@@ -433,11 +435,11 @@ class _Fields:
         end = self._details.get("end")
         if end is None:
             return "which nobody ended"
-        asked = "roll-back" if end["f"] == "abort" else "commit"
-        what = f"whose {asked} was asked for at {seconds(end['time'])}"
+        ending = "roll-back" if end["f"] == "abort" else "commit"
+        clause = f"whose {ending} was asked for at {seconds(end['time'])}"
         by = f" by {end['broker']}" if "broker" in end else ""
-        answers = {"ok": f"{what} and answered ok{by}", "fail": f"{what} and refused{by}"}
-        return answers.get(end["type"], f"{what}, with unknown outcome")
+        answers = {"ok": f"{clause} and answered ok{by}", "fail": f"{clause} and refused{by}"}
+        return answers.get(end["type"], f"{clause}, with unknown outcome")
 
     def happened(self) -> str:
         return self._effect("happened", "an effect of it did")
@@ -445,40 +447,40 @@ class _Fields:
     def missing(self) -> str:
         return self._effect("missing", "another did not")
 
-    def _effect(self, which: str, otherwise: str) -> str:
+    def _effect(self, kind: str, otherwise: str) -> str:
         """Say what the first effect of a kind is ("happened" or "missing"), and what shows it."""
-        told = next(iter(self._details.get(which) or ()), None)
-        if told is None:
+        effect = next(iter(self._details.get(kind) or ()), None)
+        if effect is None:
             return otherwise
-        where = place(replace(self._i, queue=told["queue"], group=told.get("group")))
-        of = "sending" if told["f"] == "send" else "acknowledging"
-        return f"{of} message {told['message']} ({where}) {_SHOWN_BY[told['how']]}"
+        where = place(replace(self._i, queue=effect["queue"], group=effect.get("group")))
+        deed = "sending" if effect["f"] == "send" else "acknowledging"
+        return f"{deed} message {effect['message']} ({where}) {_SHOWN_BY[effect['how']]}"
 
     def total(self) -> str:
         """Say what all accounts held at the start and at the end, and which first one is wrong."""
-        told = self._details
-        if "expected" not in told:
+        details = self._details
+        if "expected" not in details:
             return f"the total is wrong at {self.message()} ({self.place()})"
-        others = told["wrong"] - 1
-        more = f"; {others} more {'is' if others == 1 else 'are'} wrong" if others else ""
+        more_wrong = details["wrong"] - 1
+        more = f"; {more_wrong} more {'is' if more_wrong == 1 else 'are'} wrong" if more_wrong else ""
         return (
-            f"the accounts held {told['expected']:,} at the start and {told['left']:,} at the end: "
-            f"{self._account(told['accounts'][0])}{more}"
+            f"the accounts held {details['expected']:,} at the start and {details['left']:,} at the end: "
+            f"{self._account(details['accounts'][0])}{more}"
         )
 
     def _account(self, wrong: Mapping[str, Any]) -> str:
-        told, transaction = self._details, wrong.get("transaction")
+        details, transaction = self._details, wrong.get("transaction")
         account = f"account {wrong['account']}" if wrong["account"] else "an account"
         amount = f"{wrong['amount']:,}"
-        who = "" if transaction is None else f"transaction {transaction}, {self.outcome()}"
-        if told["left"] < told["expected"]:
-            since = f"since {who}" if who else "though it was put in for certain"
+        cause = "" if transaction is None else f"transaction {transaction}, {self.outcome()}"
+        if details["left"] < details["expected"]:
+            since = f"since {cause}" if cause else "though it was put in for certain"
             return f"{account} with {amount} is missing {since}"
-        if not told["first_left"]:
-            return f"the {amount} of {account} were moved on more than once, last by {who}"
-        if told["first_taken"]:
-            return f"{account} still has the {amount} that were moved on by {who}"
-        return f"{account} has {amount} though {who or 'putting them in'} did not happen"
+        if not details["first_left"]:
+            return f"the {amount} of {account} were moved on more than once, last by {cause}"
+        if details["first_taken"]:
+            return f"{account} still has the {amount} that were moved on by {cause}"
+        return f"{account} has {amount} though {cause or 'putting them in'} did not happen"
 
     def begin(self) -> str:
         return seconds(self._details.get("begin_ns"))

@@ -158,7 +158,7 @@ def found_in(case: judge.Examination, run: int) -> set[Instance]:
         dataclasses.replace(i, run=0)
         for name, found in case.found.get(run, {}).items()
         for i in found.first
-        if not name.startswith("~") and name not in undecidable(case.known[run])
+        if not name.startswith("~") and name not in undecidable(case.facts_by_run[run])
     }
 
 

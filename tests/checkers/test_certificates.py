@@ -13,7 +13,7 @@ from checker_rows import table
 from bench.agreement import PARTS, PATIENT, by_reference, history, part_of
 from checkers import judge
 from checkers.decide import decide
-from checkers.findings import Discoveries, compose, told
+from checkers.findings import Discoveries, compose, select_findings
 from checkers.source import HereSource, TablePart
 from checkers.verdict import Promises
 
@@ -30,10 +30,10 @@ def findings(rows):
     last = max(row["time"] for row in rows)
     source = HereSource([TablePart(n, one) for n, one in enumerate(carried)], control, last, len(rows))
     case = judge.examine(judge.CheckRun(source, OPTIONS))
-    known, kinds = case.known[0], told(case.found[0], OPTIONS)
+    known, kinds = case.facts_by_run[0], select_findings(case.found[0], OPTIONS)
     found = Discoveries(
         found={name: some for name, some in kinds.items() if name in OF_SEVERAL}, overlaps=[], windows=[],
-        answers={}, pauses=[], hungers=[], kept={}, doubles=[], divergences=[], torn=case.torn,
+        answers={}, pauses=[], hungers=[], survivors={}, doubles=[], divergences=[], torn=case.torn,
     )  # fmt: skip
     return compose(source, found, decide(kinds, known, OPTIONS), OPTIONS, known)
 

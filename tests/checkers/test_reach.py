@@ -202,7 +202,10 @@ def test_columns_and_rows_say_the_same_of_many_histories(tmp_path):
         bugs = {i for i in reference.find(rows, PATIENT) if i.name == "internal-error"}
         assert found_in(case, 0) >= bugs == {i for i in found_in(case, 0) if i.name == "internal-error"}
         admitted += len(bugs)
-        known, plain = case.known[0], gather([{name: row.get(name) for name in COLUMNS} for row in rows])
+        known, plain = (
+            case.facts_by_run[0],
+            gather([{name: row.get(name) for name in COLUMNS} for row in rows]),
+        )
         said = [*reach.reasons(known.reached, known.count)]
         assert said == [*reach.reasons(plain.reached, plain.count)], number
         told += len(said)

@@ -58,7 +58,7 @@ def both(store: Path) -> tuple[Verdict, set]:
     found = {
         one
         for name, some in case.found.get(0, {}).items()
-        if not name.startswith("~") and name not in undecidable(case.known[0])
+        if not name.startswith("~") and name not in undecidable(case.facts_by_run[0])
         for one in some.first
     }
     expected = {one for one in reference.find(rows_of(store), options) if one.name not in untold}
