@@ -44,9 +44,11 @@ class StaleReplacementError(Exception):
 
 def apply(text: str, replacement: Replacement) -> str:
     """Return the file's text with the replacement made. Raises StaleReplacementError."""
-    found = text.count(replacement.old)
-    if found != 1:
-        raise StaleReplacementError(f"{replacement.path}: found {found} times, not once:\n{replacement.old}")
+    occurrences = text.count(replacement.old)
+    if occurrences != 1:
+        raise StaleReplacementError(
+            f"{replacement.path}: found {occurrences} times, not once:\n{replacement.old}"
+        )
     return text.replace(replacement.old, replacement.new)
 
 

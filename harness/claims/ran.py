@@ -7,7 +7,7 @@ from pathlib import Path
 
 from checkers.verdict import Verdict
 from harness.claims.scenarios.scenario import Judgement, Scenario
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Ran:
 
 def judged(scenario: Scenario, store: Path, verdict: Verdict) -> Ran:
     """Compare a run that ended with a verdict with what its scenario expects."""
-    seen = Seen.of_store(store, verdict)
-    judgement = scenario.judge(seen)
+    run = ObservedRun.of_store(store, verdict)
+    judgement = scenario.judge(run)
     return Ran(
         problem=judgement.problem,
         undecided=bool(judgement.undecided),
-        found=seen.grave,
+        found=run.grave,
         store=store,
         judgement=judgement,
     )

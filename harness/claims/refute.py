@@ -70,26 +70,28 @@ def run(request: RefutationRequest) -> int:
     0 if every row noticed, 1 if a row did not, 2 if one could not be decided.
     """
     out = sys.stderr if request.as_json else sys.stdout
-    found = asyncio.run(_each(request, out))
-    good = sum(teeth.status == judging.VALID for teeth in found)
-    print(f"\n{good} of {len(found)} rows fail as they should without what they are about", file=out)
+    outcomes = asyncio.run(_try_all(request, out))
+    good = sum(teeth.status == judging.VALID for teeth in outcomes)
+    print(f"\n{good} of {len(outcomes)} rows fail as they should without what they are about", file=out)
     if request.as_json:
-        print(msgspec.json.encode(_document(request.rows, found)).decode())
-    statuses = {teeth.status for teeth in found}
-    return next((each for each in (judging.INVALID, judging.UNKNOWN) if each in statuses), judging.VALID)
+        print(msgspec.json.encode(_document(request.rows, outcomes)).decode())
+    statuses = {teeth.status for teeth in outcomes}
+    return next(
+        (status for status in (judging.INVALID, judging.UNKNOWN) if status in statuses), judging.VALID
+    )
 
 
-async def _each(request: RefutationRequest, out: Any) -> list[Teeth]:
+async def _try_all(request: RefutationRequest, out: Any) -> list[Teeth]:
     """Try as many rows at a time as this machine has cores; print them in their order."""
     free = asyncio.Semaphore(os.cpu_count() or 1)
     width = max(len(row.id) for row in request.rows)
 
-    async def one(row: Scenario | Probe) -> Teeth:
+    async def try_row(row: Scenario | Probe) -> Teeth:
         async with free:
             return await refute(row, request.runs, request.root)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one(row)) for row in request.rows]
+        tasks = [group.create_task(try_row(row)) for row in request.rows]
         for row, task in zip(request.rows, tasks, strict=True):
             print(f"{row.id:<{width}}  {await task}", file=out)
             if row.refuter is not None:
@@ -133,14 +135,14 @@ async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | st
     )
     try:
         async with asyncio.timeout(PATIENCE_S):
-            said, complained = await process.communicate()
+            printed, complained = await process.communicate()
     except TimeoutError:
         return f"no end within {PATIENCE_S:g} s"
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    last = said.strip().rpartition(b"\n")[2]
+    last = printed.strip().rpartition(b"\n")[2]
     if process.returncode != 0 or not last:
         words = complained.decode(errors="replace").strip().rpartition("\n")[2]
         return words or f"exit status {process.returncode}"
@@ -153,19 +155,19 @@ def decide(refuter: Refuter, tried: Tried) -> Teeth:
         return Teeth(judging.INVALID, "REFUTES EVERYTHING, the run without faults too", tried.before)
     several = len(tried.runs) > 1
     for number, outcome in enumerate(tried.runs):
-        which = f" (seed {number})" if several else ""
+        seed_words = f" (seed {number})" if several else ""
         if outcome.undecided:
-            return Teeth(judging.UNKNOWN, f"undecided{which}", outcome.undecided)
+            return Teeth(judging.UNKNOWN, f"undecided{seed_words}", outcome.undecided)
         if not outcome.problem:
-            return Teeth(judging.INVALID, f"NO TEETH: still as expected{which}")
+            return Teeth(judging.INVALID, f"NO TEETH: still as expected{seed_words}")
         if refuter.fails not in outcome.problem:
             return Teeth(
-                judging.INVALID, f'FAILED OTHERWISE{which}, not by "{refuter.fails}"', outcome.problem
+                judging.INVALID, f'FAILED OTHERWISE{seed_words}, not by "{refuter.fails}"', outcome.problem
             )
     return Teeth(judging.VALID, AS_IT_SHOULD, tried.runs[0].problem)
 
 
-def _document(rows: Sequence[Scenario | Probe], found: Sequence[Teeth]) -> dict[str, Any]:
+def _document(rows: Sequence[Scenario | Probe], outcomes: Sequence[Teeth]) -> dict[str, Any]:
     return {
         "rows": [
             {
@@ -176,6 +178,6 @@ def _document(rows: Sequence[Scenario | Probe], found: Sequence[Teeth]) -> dict[
                 "words": teeth.words,
                 "failed": teeth.failed,
             }
-            for row, teeth in zip(rows, found, strict=True)
+            for row, teeth in zip(rows, outcomes, strict=True)
         ]
     }

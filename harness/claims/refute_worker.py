@@ -18,7 +18,7 @@ import msgspec
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.registry import chosen
 from harness.claims.scenarios.scenario import Scenario
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 from harness.history import store as stores
 from harness.interface import Schedule, TestSpec
 from harness.run.simulate import Simulated, simulate
@@ -72,7 +72,7 @@ def _sound(spec: TestSpec) -> str:
 
 
 def _judged(row: Scenario, ran: Simulated) -> Outcome:
-    judgement = row.judge(Seen.of_simulated(ran))
+    judgement = row.judge(ObservedRun.of_simulated(ran))
     return Outcome("" if judgement.undecided else judgement.problem, judgement.undecided)
 
 
@@ -88,7 +88,7 @@ def _taken(probe: Probe, root: Path) -> Outcome:
 def main() -> None:
     """Answer for one row."""
     identifier, runs, root = sys.argv[1:]
-    (row,) = (each for each in chosen([identifier]) if each.id == identifier)
+    (row,) = (candidate for candidate in chosen([identifier]) if candidate.id == identifier)
     answer = tried(row, int(runs), Path(root))
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
 

@@ -102,7 +102,7 @@ class ScenarioRuns:
         )
         return ", ".join(
             name if len(self.runs) == 1 else f"{name} {count}"
-            for name, count in sorted(counts.items(), key=lambda one: (-one[1], rank(one[0])))
+            for name, count in sorted(counts.items(), key=lambda counted: (-counted[1], rank(counted[0])))
         )
 
     @property
@@ -118,13 +118,13 @@ def run(request: ClaimsRequest) -> int:
     1 if a run was not as expected, 2 if one could not be decided.
     """
     out = sys.stderr if request.as_json else sys.stdout
-    judged = any(isinstance(each, Scenario) for each in request.scenarios)
+    judged = any(isinstance(candidate, Scenario) for candidate in request.scenarios)
     spark = api.start_in_background(wanted=request.environment != "simulation") if judged else None
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
         row = ScenarioRuns(scenario, _before(request, scenario), request.known or ())
-        for number in _left(request, scenario):
+        for number in _seeds_left(request, scenario):
             ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
             row.runs.append(ran)
             if request.ledger is not None and isinstance(scenario, Scenario):
@@ -132,7 +132,7 @@ def run(request: ClaimsRequest) -> int:
         if not row.runs:
             continue
         rows.append(row)
-        for line in _told(row, width, request.departures.get(scenario.id)):
+        for line in _lines(row, width, request.departures.get(scenario.id)):
             print(line, file=out, flush=True)
     for line in [*_summary(rows, request), *_matched(rows, request)]:
         print(line, file=out)
@@ -156,7 +156,7 @@ def _before(request: ClaimsRequest, scenario: Scenario | Probe) -> list[Ran]:
     return request.ledger.before(scenario)
 
 
-def _left(request: ClaimsRequest, scenario: Scenario | Probe) -> Sequence[int]:
+def _seeds_left(request: ClaimsRequest, scenario: Scenario | Probe) -> Sequence[int]:
     """Return the seeds that are still to be run."""
     if request.ledger is None or isinstance(scenario, Probe):
         return range(request.runs)
@@ -196,11 +196,11 @@ def _probed(probe: Probe, root: Path) -> Ran:
     if undecided:
         return Ran(problem=undecided, undecided=True, store=store)
     wrong = [str(step) for step in steps if not step.as_expected]
-    found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
-    return Ran(problem="; ".join(wrong), found=frozenset({found}), store=store)
+    result = f"{len(steps) - len(wrong)} of {len(steps)} steps"
+    return Ran(problem="; ".join(wrong), found=frozenset({result}), store=store)
 
 
-def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[str]:
+def _lines(row: ScenarioRuns, width: int, departure: Departure | None) -> list[str]:
     scenario = row.scenario
     share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
     accepted = len(row.runs) - row.as_expected - len(row.wrong)
@@ -209,9 +209,9 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
     else:
         share += f", {accepted} otherwise but known" if accepted else ""
         share += f", {row.undecided} unknown" if row.undecided else ""
-    found = "nothing found" if row.found == "nothing" else row.found
+    findings = "nothing found" if row.found == "nothing" else row.found
     lines = [
-        f"{scenario.id:<{width}}  {share}" + f": {found}" * (share.lower() != found),
+        f"{scenario.id:<{width}}  {share}" + f": {findings}" * (share.lower() != findings),
         f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
         f"{'':<{width}}    expected {scenario.expected}",
     ]
@@ -223,8 +223,10 @@ def _told(row: ScenarioRuns, width: int, departure: Departure | None) -> list[st
         for problem, count in problems.most_common()
     ]
     if row.entries:
-        said = dict.fromkeys(f"{one.kind}: {one}" for run in row.runs for one in row.reviewed(run))
-        lines += [f"{'':<{width}}    {each}" for each in said]
+        review_lines = dict.fromkeys(
+            f"{finding.kind}: {finding}" for run in row.runs for finding in row.reviewed(run)
+        )
+        lines += [f"{'':<{width}}    {line}" for line in review_lines]
     if row.evidence is not None:
         lines.append(f"{'':<{width}}    {os.path.relpath(row.evidence)}")
     return lines

@@ -106,7 +106,7 @@ def read(name: str) -> Catalogue:
         for policy, summary in system.policies.items()
     }
     return Catalogue(
-        systems={each: _system(each, name) for each in systems.names()},
+        systems={system_name: _system(system_name, name) for system_name in systems.names()},
         system=name,
         policies={policy: _policy(system, policy, supports) for policy in system.policies},
         nemeses={
@@ -177,7 +177,7 @@ def _refused(system: System, nodes: Sequence[NodePlan], name: str) -> str:
     return "" if reason == environment.refuses(()) else reason
 
 
-def _system(name: str, asked: str) -> UsableEntry:
+def _system(name: str, chosen: str) -> UsableEntry:
     """Return the entry of a system; one that cannot even be loaded hides no other.
 
     ``--system-home`` belongs to the system that was asked for, if that has a distribution.
@@ -186,8 +186,8 @@ def _system(name: str, asked: str) -> UsableEntry:
         system = systems.get(name)
     except UsageError as error:
         return UsableEntry(description="of another package", problem=str(error))
-    others = name != asked and isinstance(systems.get(asked), Installed)
-    with given_to_another() if others else contextlib.nullcontext():
+    is_other = name != chosen and isinstance(systems.get(chosen), Installed)
+    with given_to_another() if is_other else contextlib.nullcontext():
         missing = system.missing() if isinstance(system, Installed) else ""
     return UsableEntry(description=system.summary, problem=missing)
 
@@ -289,15 +289,15 @@ def _column(place: str) -> int:
     return max(len(place), len("[10]"))
 
 
-def _choices(what: str, of: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
+def _choices(title: str, choices: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
     """Yield the possible choices, once for all kinds that have the same choice.
 
     The largest such group is called "all others".
     """
     groups: dict[tuple[str, ...], list[str]] = {}
-    for name, choice in of.items():
+    for name, choice in choices.items():
         if choice:
             groups.setdefault(choice, []).append(name)
     for choice, names in groups.items():
-        whose = "all others" if len(names) > len(of) / 2 else ", ".join(names)
-        yield f"  {what} of {whose}: {', '.join(choice)}{besides}"
+        whose = "all others" if len(names) > len(choices) / 2 else ", ".join(names)
+        yield f"  {title} of {whose}: {', '.join(choice)}{besides}"

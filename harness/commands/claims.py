@@ -75,7 +75,7 @@ def claims_command(
     if refute:
         # A refuter is defined for the unchanged row: options that change the row, or where it
         # runs, are refused.
-        for given, why in (
+        for is_given, why in (
             (environment != "simulation", "--environment: refuters run in the simulation"),
             (render is not None, "--render: the table is of the broker as it is"),
             (system != OWN, f"--system: refuters are of {OWN}"),
@@ -83,7 +83,7 @@ def claims_command(
             (results is not None, "--results: refuters are tried anew each time"),
             (accepted is not None, "--known: a refuted row is to be otherwise"),
         ):
-            if given:
+            if is_given:
                 raise UsageError(f"--refute and {why}")
         return refuting.run(
             refuting.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
@@ -98,12 +98,12 @@ def claims_command(
     tested = systems.get(system)
     check_home(tested)
     place(tested, environment, hosts or ())
-    scenarios = [each.with_settings(settings) if isinstance(each, Scenario) else each for each in choice.rows]
-    for each in scenarios if settings or system != OWN else ():
-        if isinstance(each, Scenario):
-            tested = systems.of(each.spec)
+    scenarios = [row.with_settings(settings) if isinstance(row, Scenario) else row for row in choice.rows]
+    for row in scenarios if settings or system != OWN else ():
+        if isinstance(row, Scenario):
+            tested = systems.of(row.spec)
             place(tested, environment, hosts or ())
-            tested.plan(each.spec)
+            tested.plan(row.spec)
     for why, names in choice.left_out.items():
         click.echo(f"left out: {', '.join(names)}: {why}", err=True)
     if not scenarios:
@@ -114,9 +114,9 @@ def claims_command(
         raise UsageError(f"--render {render}: the rows of --system {system} are rendered from --results FILE")
     ledger = None if results is None else choice.ledger(results, unnamed=runs < 1 and not recorded)
     if ledger is not None and recorded:
-        for each in scenarios:
-            if isinstance(each, Scenario):
-                ledger.again(each, root)
+        for row in scenarios:
+            if isinstance(row, Scenario):
+                ledger.again(row, root)
     return runner.run(
         runner.ClaimsRequest(
             scenarios=scenarios,

@@ -52,14 +52,14 @@ def import_command(
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above
 
-    found = importing.import_file(
+    imported = importing.import_file(
         file, kind, root, name=name, guarantee=guarantee, ordered=ordered, drained=drained, fifo=fifo,
         ack_wait_s=ack_wait_s,
     )  # fmt: skip
     talk = sys.stderr if as_json else sys.stdout
-    print(f"imported {found.rows:,} rows from {file}\nstore: {found.store}", file=talk)
-    if not found.drained:
+    print(f"imported {imported.rows:,} rows from {file}\nstore: {imported.store}", file=talk)
+    if not imported.drained:
         print(importing.UNDRAINED, file=talk, flush=True)
     return session.check(
-        [found.store], changes={}, spark_master=spark_master, as_json=as_json, entries=accepted
+        [imported.store], changes={}, spark_master=spark_master, as_json=as_json, entries=accepted
     )

@@ -20,6 +20,6 @@ def list_command(system: str, as_json: bool) -> int:
     """
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 
-    found = catalogue.read(system)
-    click.echo(stores.as_json(found) if as_json else catalogue.as_text(found))
+    contents = catalogue.read(system)
+    click.echo(stores.as_json(contents) if as_json else catalogue.as_text(contents))
     return judging.VALID

@@ -91,7 +91,7 @@ def hosts() -> Callable[[Command], Command]:
 
 
 def _hosts(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
-    return tuple(one if "@" in one else str(Path(one).resolve()) for one in value) or None
+    return tuple(host if "@" in host else str(Path(host).resolve()) for host in value) or None
 
 
 def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -124,11 +124,11 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
 
 def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
     """Raise UsageError for a path that cannot be a directory, or that cannot be written to."""
-    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not there.is_dir():
-        raise UsageError(f"--store {path}: {there} is no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UsageError(f"--store {path}: nobody but its owner may write into {there}")
+    existing = next(candidate for candidate in (path, *path.absolute().parents) if os.path.lexists(candidate))
+    if not existing.is_dir():
+        raise UsageError(f"--store {path}: {existing} is no directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(f"--store {path}: nobody but its owner may write into {existing}")
     return path
 
 
@@ -179,10 +179,10 @@ def as_json(text: str = "One JSON document on standard output.") -> Callable[[Co
 def system(default: str | None = None) -> Callable[[Command], Command]:
     """Return ``--system``, with ``default`` if it is not given, and ``--system-home``."""
 
-    def both(command: Command) -> Command:
+    def add_options(command: Command) -> Command:
         return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home()(command))
 
-    return both
+    return add_options
 
 
 def home() -> Callable[[Command], Command]:

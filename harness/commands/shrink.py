@@ -54,8 +54,8 @@ def shrink_command(
 
     fields = {name: value for name, value in given.items() if value is not None}
     if store is not None:
-        there = options.resumed(store, fields if path is None else {**fields, "path": path})
-        return reduction.resume(there, runs=runs, time_limit_s=time_limit_s)
+        directory = options.resumed(store, fields if path is None else {**fields, "path": path})
+        return reduction.resume(directory, runs=runs, time_limit_s=time_limit_s)
     if path is None:
         raise UsageError("shrink: give a repro.json or a run's directory, or --resume a shrinking")
     return reduction.run(

@@ -164,7 +164,7 @@ def _check_taken(spec: TestSpec, given: Mapping[str, Any]) -> None:
         ("--target", "targets", {name for name, kind in kinds.KINDS.items() if kind.targets}),
     ):
         if given[field] and not takes.intersection(spec.nemeses):
-            asked = f"--nemesis {','.join(spec.nemeses)}" if spec.nemeses else "a test without --nemesis"
+            tested = f"--nemesis {','.join(spec.nemeses)}" if spec.nemeses else "a test without --nemesis"
             raise UsageError(
-                f'{option} {",".join(given[field])}: {asked} takes none: "jepsen-run list" says which does'
+                f'{option} {",".join(given[field])}: {tested} takes none: "jepsen-run list" says which does'
             )

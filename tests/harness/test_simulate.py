@@ -22,7 +22,7 @@ from simulated_process import EVERYTHING, plan_of
 from checkers.schema import COLUMNS
 from environments.simulation.world import World
 from harness.claims.scenarios import SCENARIOS, named
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 from harness.explore.swarm import DEFAULTS
 from harness.history import coverage
 from harness.interface import Fault, Schedule, TestSpec, UsageError
@@ -141,7 +141,7 @@ def pytest_generate_tests(metafunc):
 def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once):
     """With seed 2: tests/scenarios, as ``jepsen-run claims`` runs it."""
     run = simulated_once(scenario.id)
-    problem = scenario.judge(Seen.of_simulated(run)).problem
+    problem = scenario.judge(ObservedRun.of_simulated(run)).problem
     assert not problem, f"{problem} ({run.trouble})"
     bit = [name for name in run.coverage if name.startswith("fault/")]
     assert bit, run.coverage

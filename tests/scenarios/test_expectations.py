@@ -27,7 +27,7 @@ from harness.claims.scenarios.expectations import (
     Takeovers,
 )
 from harness.claims.scenarios.scenario import Failure, Scenario
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 from harness.interface import Fault, Schedule, TestSpec
 
 
@@ -80,7 +80,7 @@ def seen(*pieces, logs=None, reported=()):
         second = each.pop("second")
         at = at + 1.0 if second is None else second
         each.update(index=index, time=round(at * 1e9))
-    return Seen(valid=True, rows=rows, logs=logs, reported=frozenset(reported))
+    return ObservedRun(valid=True, rows=rows, logs=logs, reported=frozenset(reported))
 
 
 def drained(*pieces):
@@ -284,14 +284,16 @@ def test_a_broker_that_had_to_be_started_again_did_not_go_on():
 
 
 def test_an_event_that_never_came_refutes_the_row_that_promises_it_and_leaves_others_undecided():
-    missed = Seen(valid=None, rows=[], reasons=["kill-2 was not injected: member/takeover-begun never came"])
+    missed = ObservedRun(
+        valid=None, rows=[], reasons=["kill-2 was not injected: member/takeover-begun never came"]
+    )
     promised = scenario(besides=(Happens("member/takeover-begun"), Takeovers()))
     assert promised.judge(missed).failures == (
         Failure("member/takeover-begun comes", "member/takeover-begun never came"),
     )
     for other in (scenario(), scenario(besides=(Happens("member/suspected"), Takeovers()))):
         assert other.judge(missed).undecided.startswith("the run ended unknown: kill-2 was not injected")
-    broken = Seen(valid=None, rows=[], reasons=["the drain did not end"])
+    broken = ObservedRun(valid=None, rows=[], reasons=["the drain did not end"])
     assert promised.judge(broken).undecided == "the run ended unknown: the drain did not end"
 
 
@@ -368,7 +370,7 @@ def test_a_failure_says_which_expectation_it_is_of():
 @pytest.mark.parametrize("grave", [frozenset({"lost"})])
 def test_what_was_found_refutes_a_run_also_where_its_guard_was_not_met(grave):
     guarded = scenario(guards=(AtStake(least=2, at="kill-1"),))
-    judgement = guarded.judge(Seen(valid=False, grave=grave, rows=()))
+    judgement = guarded.judge(ObservedRun(valid=False, grave=grave, rows=()))
     assert judgement.problem == "found lost besides"
     assert not judgement.undecided
 

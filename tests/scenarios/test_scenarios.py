@@ -9,7 +9,7 @@ import third
 from checkers import api
 from harness.claims.runner import once
 from harness.claims.scenarios import SCENARIOS, Roles, named
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 
 ALWAYS = ("RP1", "RP5")
 """Those that every commit tries on processes and on containers, the others in turn.
@@ -74,7 +74,7 @@ def test_on_containers_the_verdict_is_the_documents(identifier, tmp_path, spark)
 def judged(identifier, valid, *grave):
     """What is said of findings alone."""
     bare = msgspec.structs.replace(named(identifier), roles=Roles(), besides=(), guards=())
-    return bare.judge(Seen(valid=valid, grave=frozenset(grave), rows=())).problem
+    return bare.judge(ObservedRun(valid=valid, grave=frozenset(grave), rows=())).problem
 
 
 def test_a_required_finding_that_is_missing_is_a_surprise():
@@ -88,7 +88,7 @@ def test_a_finding_that_is_neither_required_nor_allowed_is_a_surprise():
 
 
 def test_an_unknown_run_is_never_as_expected():
-    seen = Seen(valid=None, rows=(), reasons=["the drain was not reached"])
+    seen = ObservedRun(valid=None, rows=(), reasons=["the drain was not reached"])
     judgement = named("RP5").judge(seen)
     assert judgement.undecided == "the run ended unknown: the drain was not reached"
     assert judgement.problem

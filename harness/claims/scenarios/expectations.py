@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from harness.claims.scenarios.seen import HEAL, Seen
+from harness.claims.scenarios.seen import HEAL, ObservedRun
 
 
 class Expectation(Protocol):
@@ -27,7 +27,7 @@ class Expectation(Protocol):
     As a guard it is something without which a run proves nothing.
     """
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         ...
 
@@ -60,20 +60,20 @@ class Takeovers(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         none = f"no takeover of {self.of}" if self.of else "no takeover"
-        told = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else none
-        return f"{told}, once" if self.of and len(self.exactly) == 1 else told
+        words = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else none
+        return f"{words}, once" if self.of and len(self.exactly) == 1 else words
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        found = [each for each in seen.successions() if self.of in (None, each[0])]
-        fits = len(found) == len(self.exactly) and all(
-            of == wanted.of and (by == wanted.by if wanted.by else by != of)
-            for (of, by), wanted in zip(found, self.exactly, strict=True)
+        takeovers = [takeover for takeover in run.successions() if self.of in (None, takeover[0])]
+        fits = len(takeovers) == len(self.exactly) and all(
+            node == expected.of and (by == expected.by if expected.by else by != node)
+            for (node, by), expected in zip(takeovers, self.exactly, strict=True)
         )
         if fits:
             return ""
-        told = ", then ".join(str(ExpectedTakeover(of, by)) for of, by in found) or "nothing"
-        return f"taken over: {told}"
+        words = ", then ".join(str(ExpectedTakeover(node, by)) for node, by in takeovers) or "nothing"
+        return f"taken over: {words}"
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -87,9 +87,9 @@ class Reported(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"reported: {self.finding}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        return "" if self.finding in seen.reported else f"{self.finding} was not reported"
+        return "" if self.finding in run.reported else f"{self.finding} was not reported"
 
 
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,26 +111,26 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return f"{self.finding}: only what was {', '.join(part for part in parts if part)}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        found = seen.instances(self.finding)
-        if not found:
+        reported = run.instances(self.finding)
+        if not reported:
             return f"nothing was {self.finding}"
         wrong = []
-        for each in found:
-            row = None if each.message is None else seen.taken.get(each.message)
-            if row is None or not self._fits(row["broker"], row["time"], seen):
-                wrong.append(str(each.message))
+        for instance in reported:
+            row = None if instance.message is None else run.taken.get(instance.message)
+            if row is None or not self._fits(row["broker"], row["time"], run):
+                wrong.append(str(instance.message))
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         return f"{self.finding} as well: message {', '.join(wrong[:3])}{more}" if wrong else ""
 
-    def _fits(self, broker: str | None, time_ns: int, seen: Seen) -> bool:
+    def _fits(self, broker: str | None, time_ns: int, run: ObservedRun) -> bool:
         if self.broker is not None and broker != self.broker:
             return False
         if self.window is None:
             return True
-        begin, end = seen.between(self.window)
-        return begin <= time_ns <= seen.effects.get(self.window[1], end)
+        begin, end = run.between(self.window)
+        return begin <= time_ns <= run.effects.get(self.window[1], end)
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +152,17 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         source = f" that {self.of} took" if self.of else ""
         return f"{count} messages{source} delivered by {self.by or 'another broker'}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         moved = 0
         delivered = set()
-        for row in seen.rows:
+        for row in run.rows:
             message = row.get("message")
             copy = message, row.get("subscription")
             if row["f"] != "deliver" or message is None or copy in delivered:
                 continue
             delivered.add(copy)
-            taken = seen.taken.get(message)
+            taken = run.taken.get(message)
             if taken is not None and taken["broker"] != row["broker"]:
                 moved += self.of in (None, taken["broker"]) and self.by in (None, row["broker"])
         if moved >= self.least and (self.most is None or moved <= self.most):
@@ -183,15 +183,15 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"at least {self.least} sends of {self.of}'s producers taken by others"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         began: dict[int, str] = {}
-        heal = seen.moments.get(HEAL, math.inf)
-        found = 0
-        for row in seen.taken.values():
+        heal = run.moments.get(HEAL, math.inf)
+        count = 0
+        for row in run.taken.values():
             home = began.setdefault(row["producer"], row["broker"])
-            found += home == self.of != row["broker"] and row["time"] < heal
-        return "" if found >= self.least else f"{found} sends of {self.of}'s producers were taken by others"
+            count += home == self.of != row["broker"] and row["time"] < heal
+        return "" if count >= self.least else f"{count} sends of {self.of}'s producers were taken by others"
 
 
 class Says(msgspec.Struct, frozen=True):
@@ -208,12 +208,12 @@ class Says(msgspec.Struct, frozen=True):
         count = "" if self.times is None else " once" if self.times == 1 else f" {self.times} times"
         return f'{self.broker or "some broker"} says{count} "{self.pattern}"'
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        found = len(seen.lines(self.broker, self.pattern))
-        if found == self.times or (self.times is None and found):
+        count = len(run.lines(self.broker, self.pattern))
+        if count == self.times or (self.times is None and count):
             return ""
-        return f'{self.broker or "some broker"} said "{self.pattern}" {found} times'
+        return f'{self.broker or "some broker"} said "{self.pattern}" {count} times'
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -230,9 +230,9 @@ class Before(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f'{self.broker} says "{self.pattern}" before {self.other or "another"} says "{self.then}"'
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        first, second = seen.said(self.broker, self.pattern), seen.said(self.other, self.then)
+        first, second = run.said(self.broker, self.pattern), run.said(self.other, self.then)
         if not first or not second:
             missing = (self.other, self.then) if first else (self.broker, self.pattern)
             return f'{missing[0] or "another"} never said "{missing[1]}"'
@@ -250,9 +250,9 @@ class GoesOn(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.broker} is not started again"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        restarted = any(row["f"] == "restart" and row["broker"] == self.broker for row in seen.control)
+        restarted = any(row["f"] == "restart" and row["broker"] == self.broker for row in run.control)
         return f"{self.broker} had ended by itself and was started again" if restarted else ""
 
 
@@ -271,10 +271,10 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"the slowest send takes {self.least_s:g} to {self.most_s:g} s"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        end = seen.rows[-1]["time"] if seen.rows else 0
-        sends = seen.operations("send")
+        end = run.rows[-1]["time"] if run.rows else 0
+        sends = run.operations("send")
         slowest = max(((done["time"] if done else end) - row["time"] for row, done in sends), default=0)
         fits = self.least_s <= slowest / 1e9 <= self.most_s
         return "" if fits else f"the slowest send took {slowest / 1e9:.1f} s"
@@ -296,12 +296,12 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{self.broker} {self.role} {self.least_s:g} to {self.most_s:g} s after {self.after}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = seen.moments.get(self.after)
+        moment = run.moments.get(self.after)
         times = (
             row["time"]
-            for row in seen.control
+            for row in run.control
             if row["f"] == "role" and row["role"] == self.role and row["broker"] == self.broker
         )
         first = next((time for time in times if moment is not None and time >= moment), None)
@@ -324,10 +324,10 @@ class Happens(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.event} comes"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         words = f"{self.event} never came"
-        return words if any(words in reason for reason in seen.reasons) else ""
+        return words if any(words in reason for reason in run.reasons) else ""
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
@@ -347,12 +347,12 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
             f'("{self.pattern}")'
         )
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        begin, end = seen.between(self.window)
+        begin, end = run.between(self.window)
         sought = re.compile(self.pattern)
         taken = refused = 0
-        for row, done in seen.operations("connect"):
+        for row, done in run.operations("connect"):
             if done is not None and done["broker"] == self.broker and begin <= row["time"] <= end:
                 taken += done["type"] == "ok"
                 refused += done["type"] == "fail" and sought.search(done["error"] or "") is not None
@@ -381,20 +381,20 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
         whose = f" of {self.broker}" if self.broker else ""
         return f"{' and '.join(bounds)} answers and deliveries{whose} between {since} and {self.window[1]}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        begin, end = seen.between(self.window)
+        begin, end = run.between(self.window)
         begin += self.after_s * 1e9
-        found = sum(
+        count = sum(
             row["f"] in ("send", "ack", "nack", "deliver")
             and row["type"] == "ok"
             and self.broker in (None, row["broker"])
             and begin <= row["time"] <= end
-            for row in seen.rows
+            for row in run.rows
         )
-        if found >= self.least and (self.most is None or found <= self.most) and not math.isnan(begin):
+        if count >= self.least and (self.most is None or count <= self.most) and not math.isnan(begin):
             return ""
-        return f"{found} answers and deliveries meanwhile"
+        return f"{count} answers and deliveries meanwhile"
 
 
 class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,10 +409,10 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f'at least {self.least} brokers say "{self.pattern}"'
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        found = sum(bool(seen.lines(broker, self.pattern)) for broker in seen.logs)
-        return "" if found >= self.least else f'{found} brokers said "{self.pattern}"'
+        count = sum(bool(run.lines(broker, self.pattern)) for broker in run.logs)
+        return "" if count >= self.least else f'{count} brokers said "{self.pattern}"'
 
 
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,13 +430,13 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
         where = f" of {self.broker}" if self.broker else ""
         return f"at least {self.least} messages{where} at stake at {self.at}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = seen.moments.get(self.at)
+        moment = run.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
-        found = seen.stored_at(self.broker, moment)
-        return "" if found >= self.least else f"only {found} messages were at stake at {self.at}"
+        count = run.stored_at(self.broker, moment)
+        return "" if count >= self.least else f"only {count} messages were at stake at {self.at}"
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -448,13 +448,13 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"at least {self.least} transactions under way at {self.at}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = seen.moments.get(self.at)
+        moment = run.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
-        found = seen.under_way_at(moment)
-        return "" if found >= self.least else f"only {found} transactions were under way at {self.at}"
+        count = run.under_way_at(moment)
+        return "" if count >= self.least else f"only {count} transactions were under way at {self.at}"
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -472,13 +472,13 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         where = f" of {self.broker}" if self.broker else ""
         return f"at least {self.least} messages{where} owed to subscriptions at {self.at}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = seen.moments.get(self.at)
+        moment = run.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
-        found = seen.backlog_at(self.broker, moment)
-        return "" if found >= self.least else f"only {found} were owed to subscriptions at {self.at}"
+        count = run.backlog_at(self.broker, moment)
+        return "" if count >= self.least else f"only {count} were owed to subscriptions at {self.at}"
 
 
 class Changing(msgspec.Struct, frozen=True, kw_only=True):
@@ -495,13 +495,13 @@ class Changing(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"at least {self.least} subscriptions made and {self.least} dropped around {self.at}"
 
-    def wrong(self, seen: Seen) -> str:
+    def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = seen.moments.get(self.at)
+        moment = run.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"
         window = moment - self.before_s * 1e9, moment + self.after_s * 1e9
-        made, dropped = seen.changes_between(*window)
+        made, dropped = run.changes_between(*window)
         if min(made, dropped) >= self.least:
             return ""
         return f"only {made} subscriptions were made and {dropped} dropped around {self.at}"

@@ -56,28 +56,28 @@ async def _mi3(bench: Workbench) -> None:
     place.mkdir()
     if problem := unsafe(place, mount_table(), os.environ):
         raise InfrastructureError(f"{place} is no good mount to begin with: {problem}")
-    said = await bench.command("brokerctl", "check-filesystem", str(place))
-    bench.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
-    both = [
+    result = await bench.command("brokerctl", "check-filesystem", str(place))
+    bench.compare("the basic check of a good mount", (0, [_PASSED]), (result.status, result.lines))
+    processes = [
         await bench.start(name, "brokerctl", "check-filesystem", "-c", str(place)) for name in ("one", "two")
     ]
-    statuses = [await process.wait() for process in both]
+    statuses = [await process.wait() for process in processes]
     bench.compare(
         "-c, on two hosts at once",
         ([0, 0], True),
-        (statuses, all(_PASSED in process.output for process in both)),
+        (statuses, all(_PASSED in process.output for process in processes)),
     )
     await _wait_for_the_lock(bench, place)
     failed = await BasicCheck(place, NoLocks(_quiet), mount_table(), os.environ).run()
     bench.compare("a mount without locks: the test that fails", ["lock"], _failed(failed))
-    one, two = await asyncio.gather(
+    first, second = await asyncio.gather(
         *(ConcurrentCheck(place, OwnLocks(_quiet), _quiet, name=name).run() for name in ("one", "two"))
     )
     named = "lock-denied-to-the-other-host"
     bench.compare(
         "locks that each host has for itself: -c on either",
         [True, True],
-        [named in _failed(each) for each in (one, two)],
+        [named in _failed(failed_check) for failed_check in (first, second)],
     )
 
 
@@ -98,10 +98,10 @@ async def _wait_for_the_lock(bench: Workbench, place: Path) -> None:
 
 
 async def _says(bench: Workbench, process: ProbeProcess, words: str) -> None:
-    async def said() -> bool:
+    async def has_said() -> bool:
         return words in process.output
 
-    await bench.until(f"{process.name} says {words!r}", words, said)
+    await bench.until(f"{process.name} says {words!r}", words, has_said)
 
 
 def _failed(results: list[CheckResult]) -> list[str]:
@@ -126,7 +126,7 @@ async def _mi6(notes: Notes) -> None:
         groups=2,
     )
     late = Schedule(faults=(Fault(kind="late-start", start_s=0.0, duration_s=2.0, target="a2"),))
-    for what, ids, told in (
+    for identity, ids, identities in (
         ("uid", {"uid.a2": 502}, "uid 502, gid 501"),
         ("gid", {"gid.a2": 502}, "uid 501, gid 502"),
     ):
@@ -134,13 +134,13 @@ async def _mi6(notes: Notes) -> None:
             simulate, msgspec.structs.replace(spec, properties={"store": ids}), late
         )
         log = result.logs["a2"]
-        (notes.directory / f"{what}.log").write_text("\n".join([*log, *result.logs["a1"]]) + "\n")
+        (notes.directory / f"{identity}.log").write_text("\n".join([*log, *result.logs["a1"]]) + "\n")
         errors = {line.partition(" ERROR a2 ")[2] for line in log if " ERROR " in line}
         expected = (
-            f"qmgrs/QMA belongs to uid 501, gid 501, and this instance runs as {told}:"
+            f"qmgrs/QMA belongs to uid 501, gid 501, and this instance runs as {identities}:"
             " both must have the same numbers on all machines (usermod -u, groupmod -g); nothing was changed"
         )
-        notes.compare(f"the second host has another {what}", [expected], sorted(errors))
+        notes.compare(f"the second host has another {identity}", [expected], sorted(errors))
         became = {row["role"] for row in result.rows if row["f"] == "role" and row["broker"] == "a2"}
         notes.compare("it becomes nothing", [], sorted(became & {"live", "backup"}))
         notes.compare("and the queue manager goes on undamaged", True, result.valid)

@@ -79,8 +79,8 @@ _BY_B1: Final = (Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of=
 _STAYS: Final = (Takeovers(), Moved(least=0, most=0, of="a1"))
 
 
-def _lacking(what: Lack) -> Refuter:
-    return begins_without(what, _LIFE, "        session = max(gained)\n", who="a taker", records="records")
+def _lacking(lack: Lack) -> Refuter:
+    return begins_without(lack, _LIFE, "        session = max(gained)\n", broker="a taker", records="records")
 
 
 _HA1: Final = Scenario(

@@ -38,17 +38,19 @@ async def _ha6(bench: Workbench) -> None:
     taker, victim = member(bench, "a1"), member(bench, "b1")
     await started(taker, victim)
     await send(victim.stomp, QUEUE, "kept")
-    asked = await taker.ctl("takeover", "-n", "b1", typed="n\n")
+    confirmation = await taker.ctl("takeover", "-n", "b1", typed="n\n")
     bench.compare(
-        "a broker that seems to run: its last access is told", True, bool(question.match(asked.output))
+        "a broker that seems to run: its last access is told", True, bool(question.match(confirmation.output))
     )
     bench.compare(
         "and it is asked whether that is meant",
         True,
-        "Do you want to take over for this broker?" in asked.output,
+        "Do you want to take over for this broker?" in confirmation.output,
     )
     bench.compare(
-        "answered no: nothing is done", (1, "OPERATING"), (asked.status, (await row_of(taker, "b1"))["state"])
+        "answered no: nothing is done",
+        (1, "OPERATING"),
+        (confirmation.status, (await row_of(taker, "b1"))["state"]),
     )
     forced = await taker.ctl("takeover", "-f", "-n", "b1")
     bench.compare("-f asks nothing", (0, None), (forced.status, question.search(forced.output) and "asked"))
@@ -75,8 +77,8 @@ async def _ha7(bench: Workbench) -> None:
     quiet, other = member(bench, "a1"), member(bench, "b1")
     await started(quiet, other)
     async with await StompClient.connect(quiet.stomp) as old:
-        said = await quiet.ctl("quiesce")
-        bench.compare("a broker quiesces", 0, said.status)
+        result = await quiet.ctl("quiesce")
+        bench.compare("a broker quiesces", 0, result.status)
         bench.compare(
             "a connection that is there is served",
             "RECEIPT",
@@ -107,7 +109,7 @@ async def _ha9(bench: Workbench) -> None:
     await started(slow, victim, other)
     await send(victim.stomp, QUEUE, "one", "two")
 
-    async def shown(broker_id: str) -> list[str]:
+    async def member_cells(broker_id: str) -> list[str]:
         return (await members(other))[broker_id]
 
     listed = await members(other)
@@ -126,25 +128,29 @@ async def _ha9(bench: Workbench) -> None:
         [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in listed.values()],
     )
     await victim.stop("--no-failover")
-    bench.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
+    bench.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await member_cells("b1"))[2:5])
     await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
     await becomes(other, "b1", s.TAKEOVER_STARTED)
-    bench.compare("a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await shown("b1"))[2:5])
+    bench.compare(
+        "a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await member_cells("b1"))[2:5]
+    )
     await other.ctl("takeover", "-f", "-n", "b1")
-    bench.compare("and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await shown("b1"))[2:5])
-    bench.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await shown("g1"))[2:5])
+    bench.compare(
+        "and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await member_cells("b1"))[2:5]
+    )
+    bench.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await member_cells("g1"))[2:5])
     async with await StompClient.connect(other.stomp):
         await other.ctl("quiesce")
-        bench.compare("one that quiesces", "QUIESCING", (await shown("g1"))[2])
+        bench.compare("one that quiesces", "QUIESCING", (await member_cells("g1"))[2])
     await becomes(other, "g1", s.QUIESCE_COMPLETE)
-    bench.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await shown("g1"))[2])
+    bench.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await member_cells("g1"))[2])
     for state, words in (
         (s.SHUTDOWN_STARTED, "one that was killed while it shut down"),
         ("SOMETHING_NEWER", "one of a version that this one does not know"),
     ):
         await asyncio.to_thread(_write_state, str(bench.directory / STORE), state)
         expected = state if state in s.STATES else "*unknown"
-        bench.compare(words, expected, (await shown("c1"))[2])
+        bench.compare(words, expected, (await member_cells("c1"))[2])
 
 
 def _write_state(path: str, state: str) -> None:
@@ -160,17 +166,17 @@ def _write_state(path: str, state: str) -> None:
 
 @on_bench
 async def _ha10(bench: Workbench) -> None:
-    alone = Broker(bench, "alone", {})
+    standalone = Broker(bench, "alone", {})
     broker, other = member(bench, "a1", data="alone-data"), member(bench, "b1")
 
     async def tool(*words: str) -> CommandResult:
         return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
 
-    await started(alone)
-    await send(alone.stomp, QUEUE, "one", "two", "three")
+    await started(standalone)
+    await send(standalone.stomp, QUEUE, "one", "two", "three")
     busy = await tool("upgrade")
     bench.compare("the store of a broker that runs is not converted", 1, busy.status)
-    await alone.stop()
+    await standalone.stop()
     bench.compare("the schema is made", 0, (await tool("create")).status)
     bench.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
     await started(broker, other)
@@ -187,7 +193,7 @@ async def _ha10(bench: Workbench) -> None:
     bench.compare(
         "brokers that run are not removed, nothing is restored over them and no lock taken from them",
         [(1, True)] * 3,
-        [(said.status, said.output.startswith("brokerctl: running: ")) for said in refused],
+        [(result.status, result.output.startswith("brokerctl: running: ")) for result in refused],
     )
     await other.stop("--no-failover")
     bench.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)

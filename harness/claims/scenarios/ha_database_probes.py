@@ -80,19 +80,19 @@ async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
     return {}
 
 
-async def becomes(asked: Broker, broker_id: str, state: str) -> None:
+async def becomes(broker: Broker, broker_id: str, state: str) -> None:
     """Return when the store says that a broker is in a state. Raises StepMissedError."""
 
     async def is_so() -> bool:
-        return (await row_of(asked, broker_id)).get("state") == state
+        return (await row_of(broker, broker_id)).get("state") == state
 
-    await asked.bench.until(f"the store says that {broker_id} is {state}", state, is_so)
+    await broker.bench.until(f"the store says that {broker_id} is {state}", state, is_so)
 
 
-async def members(asked: Broker) -> dict[str, list[str]]:
+async def members(broker: Broker) -> dict[str, list[str]]:
     """Return ``brokerctl members`` by broker id: columns are two or more spaces apart."""
-    said = await asked.ctl("members")
-    return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in said.lines[2:])}
+    result = await broker.ctl("members")
+    return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in result.lines[2:])}
 
 
 async def stored(broker: Broker) -> list[str]:

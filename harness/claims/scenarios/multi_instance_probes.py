@@ -67,15 +67,15 @@ class QueueManagerHost:
         Raises StepMissedError, at once if the instance ends instead.
         """
 
-        async def said() -> str:
+        async def reached() -> str:
             if not self.broker.process.running:
                 return f"ended with {await self.ended()}"
             return status if await self.broker.shows("status", status) else ""
 
         step = f"{self.name} becomes {status!r}"
-        found = await self.bench.until(step, status, said)
-        if found != status:
-            self.bench.require(step, status, found)
+        reached_status = await self.bench.until(step, status, reached)
+        if reached_status != status:
+            self.bench.require(step, status, reached_status)
 
     async def place(self) -> int | str:
         """Return what became of the instance that was started last.
@@ -84,18 +84,18 @@ class QueueManagerHost:
         place.
         """
 
-        async def found() -> list[int | str]:
+        async def found_place() -> list[int | str]:
             if not self.broker.process.running:
                 return [await self.ended()]
             places = ("Running", "Running as standby")
             return [place for place in places if await self.broker.shows("status", place)]
 
-        return (await self.bench.until(f"{self.name} finds its place", "a place or none", found))[0]
+        return (await self.bench.until(f"{self.name} finds its place", "a place or none", found_place))[0]
 
     async def dspmq(self, *options: str) -> list[str]:
         """Run ``dspmq`` on this host, whether an instance runs here or not."""
-        said = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
-        return [line.strip() for line in said.lines]
+        result = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
+        return [line.strip() for line in result.lines]
 
     async def endmqm(self, option: str = "") -> CommandResult:
         """Run ``endmqm [-x|-is] QM1``."""
@@ -122,8 +122,8 @@ async def _mi1(bench: Workbench) -> None:
     await send(one.broker.stomp, "/queue/orders", *(f"message {number}" for number in range(_MESSAGES)))
     await one.broker.kill()
     await two.becomes("Running")
-    said = [line for line in two.broker.process.output.splitlines() if "log re" in line]
-    bench.compare("the new active instance says that it replayed the logs", 2, len(said))
+    log_lines = [line for line in two.broker.process.output.splitlines() if "log re" in line]
+    bench.compare("the new active instance says that it replayed the logs", 2, len(log_lines))
     status = await two.broker.status()
     replay = status.get("log-replay", {}) if status is not None else {}
     bench.compare("its status says how much", _MESSAGES, replay.get("messages"))
@@ -161,10 +161,10 @@ async def _mi4(bench: Workbench) -> None:
     await two.strmqm(permitted=False)
     bench.require("beside strmqm -x, a second without -x", 31, await two.place())
     await two.strmqm("Running as standby")
-    shown = ["QMNAME(QM1) STANDBY(Permitted)", "INSTANCE(one) MODE(Active)", "INSTANCE(two) MODE(Standby)"]
+    expected = ["QMNAME(QM1) STANDBY(Permitted)", "INSTANCE(one) MODE(Active)", "INSTANCE(two) MODE(Standby)"]
     for host in (one, two):
         bench.compare(
-            f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
+            f"with -x it stands by, seen from {host.name}", expected, await host.dspmq("-x", "-o", "standby")
         )
     await three.strmqm()
     bench.require("a third instance", 47, await three.place())
@@ -183,11 +183,11 @@ async def _mi4(bench: Workbench) -> None:
 async def _mi5(bench: Workbench) -> None:
     one, two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
     await one.strmqm("Running")
-    said = await one.endmqm("-is")
+    result = await one.endmqm("-is")
     bench.compare(
         "endmqm -is without a standby instance is refused",
         (1, True),
-        (said.status, "cannot switch over" in said.output),
+        (result.status, "cannot switch over" in result.output),
     )
     await two.strmqm("Running as standby")
     bench.compare(
@@ -201,9 +201,11 @@ async def _mi5(bench: Workbench) -> None:
         "standby instance of queue manager 'QM1' not ended: this instance is the active one",
         await one.refusal(**{"standby-only": True}),
     )
-    said = await one.endmqm("-is")
+    result = await one.endmqm("-is")
     bench.compare(
-        "endmqm -is", ["queue manager 'QM1' ending, permitting switchover to a standby instance"], said.lines
+        "endmqm -is",
+        ["queue manager 'QM1' ending, permitting switchover to a standby instance"],
+        result.lines,
     )
     bench.compare("the active instance ends", 0, await one.ended())
     await two.becomes("Running")

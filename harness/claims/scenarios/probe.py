@@ -36,7 +36,7 @@ class ProbeStep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return bool(self.expected == self.found)
 
     def __str__(self) -> str:
-        return f"{self.name}: expected {_shown(self.expected)}, found {_shown(self.found)}"
+        return f"{self.name}: expected {_shortened(self.expected)}, found {_shortened(self.found)}"
 
 
 class StepMissedError(Exception):
@@ -112,6 +112,6 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return (), f"broke off: {str(error) or type(error).__name__}"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= 160 else f"{text[:157]}..."

@@ -30,9 +30,9 @@ class Refuter(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Replacement, ...]
 
 
-def without(what: str, path: str, old: str, new: str, *, fails: str) -> Refuter:
-    """Return a refuter of one replacement: without ``what`` the row says that ``fails``."""
-    return Refuter(without=what, fails=fails, changes=(Replacement(path, old, new),))
+def without(feature: str, path: str, old: str, new: str, *, fails: str) -> Refuter:
+    """Return a refuter of one replacement: without ``feature`` the row says that ``fails``."""
+    return Refuter(without=feature, fails=fails, changes=(Replacement(path, old, new),))
 
 
 LEASE: Final = "broker/policies/ownership/lease.py"
@@ -73,19 +73,19 @@ SUBSCRIPTIONS: Final[Lack] = (
 
 
 def begins_without(
-    what: Lack,
+    lack: Lack,
     path: str,
     begun: str,
     *,
-    who: str = "a broker that takes over",
-    when: str = "True",
+    broker: str = "a broker that takes over",
+    condition: str = "True",
     records: str = "recovered.records",
 ) -> Refuter:
     """Return a refuter under which a broker lacks a part of what is stored when it begins.
 
     ``begun`` is the line of the broker at which it begins with ``records``.
     """
-    words, code = what
+    words, code = lack
     indent = begun[: -len(begun.lstrip())]
-    taken_out = f"{indent}if {when}:\n{indent}    {code.format(records=records)}\n"
-    return without(f"{who} {words}", path, begun, taken_out + begun, fails="found lost")
+    taken_out = f"{indent}if {condition}:\n{indent}    {code.format(records=records)}\n"
+    return without(f"{broker} {words}", path, begun, taken_out + begun, fails="found lost")

@@ -72,24 +72,26 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
     all are returned. Raises UsageError.
     """
     everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
-    found: dict[str, Scenario | Probe] = {}
+    chosen_rows: dict[str, Scenario | Probe] = {}
     for word in words:
-        wanted = word.upper()
-        mine = [
+        identifier = word.upper()
+        matching = [
             scenario
             for scenario in everything
-            if wanted in (scenario.id.upper(), scenario.row, scenario.row.rstrip("0123456789"))
+            if identifier in (scenario.id.upper(), scenario.row, scenario.row.rstrip("0123456789"))
         ]
-        if not mine:
-            family = wanted.rstrip("0123456789")
+        if not matching:
+            family = identifier.rstrip("0123456789")
             count, text = FAMILIES.get(family, (0, ""))
-            if (wanted == family and text) or wanted.removeprefix(family) in map(str, range(1, count + 1)):
-                raise UsageError(f"{wanted}, {text}: no scenario exists yet")
-            known = {name for scenario in everything for name in (scenario.id, scenario.row)} | set(FAMILIES)
+            if (identifier == family and text) or identifier.removeprefix(family) in map(
+                str, range(1, count + 1)
+            ):
+                raise UsageError(f"{identifier}, {text}: no scenario exists yet")
+            names = {name for scenario in everything for name in (scenario.id, scenario.row)} | set(FAMILIES)
             all_ = f"there are the families {', '.join(sorted(FAMILIES))} and their rows, for example RP14"
-            raise UsageError(f'unknown claim "{word}": {meant(word, known).rstrip() or all_}')
-        found.update((scenario.id, scenario) for scenario in mine)
-    return tuple(found.values()) if words else everything
+            raise UsageError(f'unknown claim "{word}": {meant(word, names).rstrip() or all_}')
+        chosen_rows.update((scenario.id, scenario) for scenario in matching)
+    return tuple(chosen_rows.values()) if words else everything
 
 
 def missing() -> dict[str, str]:
@@ -98,11 +100,11 @@ def missing() -> dict[str, str]:
     If no row of a family has one, that is the family itself. With this nobody takes "all" for more
     than it is.
     """
-    there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
-    found = {}
+    rows_present = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
+    absent_rows = {}
     for family, (count, text) in FAMILIES.items():
         rows = [f"{family}{number}" for number in range(1, count + 1)]
-        absent = [row for row in rows if row not in there]
+        absent = [row for row in rows if row not in rows_present]
         if absent:
-            found[family if absent == rows else ", ".join(absent)] = text
-    return found
+            absent_rows[family if absent == rows else ", ".join(absent)] = text
+    return absent_rows

@@ -44,8 +44,12 @@ _MEMBERSHIP: Final = "broker/cluster/membership.py"
 _GATE: Final = "broker/storage/gate.py"
 
 
-def _lacking(what: Lack, who: str = "a broker that takes over", when: str = "self._took_over") -> Refuter:
-    return begins_without(what, _POLICY, "            node_id = await own_node_id(", who=who, when=when)
+def _lacking(
+    lack: Lack, broker: str = "a broker that takes over", condition: str = "self._took_over"
+) -> Refuter:
+    return begins_without(
+        lack, _POLICY, "            node_id = await own_node_id(", broker=broker, condition=condition
+    )
 
 
 _FORGETS: Final = _lacking(
@@ -57,13 +61,13 @@ def _spec(name: str, pairs: int = 1, seconds: float = 12.0, **fields: Any) -> Te
     return load(name, "replication", seconds, pairs=pairs, clients=2 * pairs + 2, **fields)
 
 
-def _both(**values: object) -> dict[str, object]:
+def _of_pair(**values: object) -> dict[str, object]:
     """Return properties of masters and slaves alike."""
     return {**properties(_MASTER, **values), **properties(_SLAVE, **values)}
 
 
-_VOTES: Final = _both(vote_on_replication_failure=True)
-_NO_VOTES: Final = _both(vote_on_replication_failure=False)
+_VOTES: Final = _of_pair(vote_on_replication_failure=True)
+_NO_VOTES: Final = _of_pair(vote_on_replication_failure=False)
 
 
 def _retries(retries: int, wait_ms: int, round_ms: int) -> dict[str, object]:
@@ -215,7 +219,9 @@ SCENARIOS: Final = (
         "the pair's link alone makes both active",
         source="AMQ 17.3.1.3",
         spec=_spec(
-            "rp6-reachability", 3, every=_both(vote_on_replication_failure=False, backup_vote="reachability")
+            "rp6-reachability",
+            3,
+            every=_of_pair(vote_on_replication_failure=False, backup_vote="reachability"),
         ),
         schedule=faults(_cut("pair-link", 3.0, 7.0, pair="a")),
         required=("split-brain",),
@@ -559,7 +565,10 @@ SCENARIOS: Final = (
         "and holds nobody up meanwhile",
         source="AMQ 17.3.3",
         spec=_spec(
-            "rp16-sync", **SLOW, operation_timeout_s=20.0, every=_both(initial_replication_sync_timeout=1500)
+            "rp16-sync",
+            **SLOW,
+            operation_timeout_s=20.0,
+            every=_of_pair(initial_replication_sync_timeout=1500),
         ),
         schedule=faults(
             fault("late-start", 0.0, 2.0, "a2"),

@@ -17,7 +17,7 @@ from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.claims.scenarios.expectations import Expectation, Happens
 from harness.claims.scenarios.refuter import Refuter
-from harness.claims.scenarios.seen import Seen
+from harness.claims.scenarios.seen import ObservedRun
 from harness.history import spec as specs
 from harness.interface import Schedule, TestSpec
 from nemesis.registry import KINDS
@@ -44,8 +44,8 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         parts = [
-            f"{' and '.join(names)} {one if len(names) == 1 else several}"
-            for names, one, several in (
+            f"{' and '.join(names)} {singular if len(names) == 1 else plural}"
+            for names, singular, plural in (
                 (self.live, "becomes live", "become live"),
                 (self.never_live, "never live", "never live"),
                 (self.ended, "ends itself", "end themselves"),
@@ -59,14 +59,14 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
         ``control`` are the rows of monitor, nemesis and harness, in order.
         """
-        live, ended = _seen(control)
+        live, ended = _roles_taken(control)
         missing = [f"{name} did not become live" for name in self.live if name not in live]
         surplus = [f"{name} became live" for name in self.never_live if name in live]
         stayed = [f"{name} did not end itself" for name in self.ended if name not in ended]
         return "; ".join([*missing, *surplus, *stayed])
 
 
-def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+def _roles_taken(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     """Return the brokers that became live, and those that stopped without a fault that ends them.
 
     Only the time between the first fault and the end of the load counts.
@@ -77,11 +77,11 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     down: dict[str, set[str]] = {}
     for row in control:
         if row["process"] == NEMESIS and row["value"]:
-            told = msgspec.json.decode(row["value"])
+            record = msgspec.json.decode(row["value"])
             if row["type"] == "invoke" and not row["f"].startswith("heal:"):
                 began = True
                 if KINDS[row["f"]].stops:
-                    down[told["label"]] = set(told["nodes"])
+                    down[record["label"]] = set(record["nodes"])
         elif row["process"] == HARNESS and row["f"] == "phase" and row["value"] == "heal":
             break
         elif began and row["process"] == MONITOR and row["f"] == "role":
@@ -165,36 +165,44 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same scenario with other brokers."""
         return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, system=system))
 
-    def judge(self, seen: Seen) -> Judgement:
+    def judge(self, run: ObservedRun) -> Judgement:
         """Return what was not as expected in a run."""
-        if seen.valid is None:
-            promised = (each for each in self.besides if isinstance(each, Happens))
-            missed = [Failure(str(each), words) for each in promised if (words := each.wrong(seen))]
+        if run.valid is None:
+            promised = (expectation for expectation in self.besides if isinstance(expectation, Happens))
+            missed = [
+                Failure(str(expectation), words)
+                for expectation in promised
+                if (words := expectation.wrong(run))
+            ]
             if missed:
                 return Judgement(tuple(missed))
-            why = "; ".join(seen.reasons[:3])
+            why = "; ".join(run.reasons[:3])
             return Judgement(undecided=f"the run ended unknown{f': {why}' if why else ''}")
-        findings = self._wrong_findings(seen.grave)
-        lacking = [words for guard in self.guards if (words := guard.wrong(seen))]
+        findings = self._wrong_findings(run.grave)
+        lacking = [words for guard in self.guards if (words := guard.wrong(run))]
         if lacking and not findings:
             return Judgement(undecided=f"the run shows nothing: {'; '.join(lacking)}")
         failures = [*findings]
-        if words := self.roles.wrong(seen.control):
+        if words := self.roles.wrong(run.control):
             failures.append(Failure("roles", words))
-        failures += [Failure(str(each), words) for each in self.besides if (words := each.wrong(seen))]
+        failures += [
+            Failure(str(expectation), words)
+            for expectation in self.besides
+            if (words := expectation.wrong(run))
+        ]
         return Judgement(tuple(failures))
 
-    def surplus(self, found: frozenset[str], problem: str) -> frozenset[str]:
+    def surplus(self, names: frozenset[str], problem: str) -> frozenset[str]:
         """Return the findings that must not be there, if ``problem`` is only about them."""
-        failures = self._wrong_findings(found)
-        alone = [each.of for each in failures] == ["allowed"] and failures[0].words == problem
-        return found - frozenset(self.required) - frozenset(self.allowed) if alone else frozenset()
+        failures = self._wrong_findings(names)
+        is_only_cause = [failure.of for failure in failures] == ["allowed"] and failures[0].words == problem
+        return names - frozenset(self.required) - frozenset(self.allowed) if is_only_cause else frozenset()
 
-    def _wrong_findings(self, found: frozenset[str]) -> list[Failure]:
-        if self.required and not found & frozenset(self.required):
-            words = f"found {_words(found)} and none of {', '.join(self.required)}"
+    def _wrong_findings(self, names: frozenset[str]) -> list[Failure]:
+        if self.required and not names & frozenset(self.required):
+            words = f"found {_words(names)} and none of {', '.join(self.required)}"
             return [Failure("required", words)]
-        surplus = found - frozenset(self.required) - frozenset(self.allowed)
+        surplus = names - frozenset(self.required) - frozenset(self.allowed)
         return [Failure("allowed", f"found {_words(surplus)} besides")] if surplus else []
 
 

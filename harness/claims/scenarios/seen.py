@@ -36,13 +36,13 @@ HEAL: Final = "heal"
 """The moment when the load is healed of everything: the phase of that name."""
 
 
-def _lasting(row: Row) -> bool:
+def _outlives_connections(row: Row) -> bool:
     """Return whether a row is of a subscription that outlives its connections."""
     name = row.get("subscription")
     return name is not None and not name.startswith("plain")
 
 
-class Seen:
+class ObservedRun:
     """A run that has ended.
 
     Args:
@@ -81,8 +81,8 @@ class Seen:
         """Return a judged run, from its directory."""
         return cls(
             valid=verdict.valid,
-            grave=frozenset(each.name for each in verdict.findings if each.severity == "grave"),
-            reported=frozenset(each.name for each in verdict.findings),
+            grave=frozenset(finding.name for finding in verdict.findings if finding.severity == "grave"),
+            reported=frozenset(finding.name for finding in verdict.findings),
             reasons=verdict.reasons,
             store=store,
         )
@@ -93,7 +93,7 @@ class Seen:
         return cls(
             valid=run.valid,
             grave=run.grave,
-            reported=frozenset(each.name for each in run.findings),
+            reported=frozenset(finding.name for finding in run.findings),
             rows=run.rows,
             logs=run.logs,
             reasons=() if run.trouble is None else (run.trouble,),
@@ -147,7 +147,7 @@ class Seen:
 
     def instances(self, finding: str) -> list[Instance]:
         """Return every instance of a finding: the verdict names only the first few."""
-        return [each for each in self._instances if each.name == finding]
+        return [instance for instance in self._instances if instance.name == finding]
 
     @functools.cached_property
     def _instances(self) -> list[Instance]:
@@ -158,12 +158,12 @@ class Seen:
     @functools.cached_property
     def _nemesis(self) -> Sequence[tuple[str, Row]]:
         """The rows of the nemesis, each with its fault's label; a healing has "heal:kill-1"."""
-        found = []
+        labelled = []
         for row in self.control:
             if row["process"] == NEMESIS and row["value"]:
                 prefix = "heal:" if row["f"].startswith("heal:") else ""
-                found.append((prefix + msgspec.json.decode(row["value"])["label"], row))
-        return found
+                labelled.append((prefix + msgspec.json.decode(row["value"])["label"], row))
+        return labelled
 
     @functools.cached_property
     def moments(self) -> Mapping[str, int]:
@@ -171,11 +171,11 @@ class Seen:
 
         "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load.
         """
-        asked = [(label, row) for label, row in self._nemesis if row["type"] == "invoke"]
+        requests = [(label, row) for label, row in self._nemesis if row["type"] == "invoke"]
         phases = [
             (row["value"], row) for row in self.control if row["process"] == HARNESS and row["f"] == "phase"
         ]
-        return {name: row["time"] for name, row in reversed([*asked, *phases])}
+        return {name: row["time"] for name, row in reversed([*requests, *phases])}
 
     @functools.cached_property
     def effects(self) -> Mapping[str, int]:
@@ -252,18 +252,22 @@ class Seen:
         subscribe makes a subscription if there was none when it was requested.
         """
         made = dropped = 0
-        there: set[tuple[str, str]] = set()
+        existing: set[tuple[str, str]] = set()
         for row in self.rows:
-            if row["type"] != "invoke" or row["f"] not in ("subscribe", "drop") or not _lasting(row):
+            if (
+                row["type"] != "invoke"
+                or row["f"] not in ("subscribe", "drop")
+                or not _outlives_connections(row)
+            ):
                 continue
             name = row["queue"], row["subscription"]
             counts = begin_ns <= row["time"] <= end_ns
             if row["f"] == "drop":
                 dropped += counts
-                there.discard(name)
-            elif name not in there:
+                existing.discard(name)
+            elif name not in existing:
                 made += counts
-                there.add(name)
+                existing.add(name)
         return made, dropped
 
     def backlog_at(self, broker: str | None, moment_ns: int) -> int:
@@ -274,7 +278,7 @@ class Seen:
         acknowledgement was requested.
         """
         since: dict[tuple[str, str], int] = {}
-        wanted: dict[tuple[str, str], Selector | None] = {}
+        selectors: dict[tuple[str, str], Selector | None] = {}
         settled: dict[tuple[str, str], set[int]] = defaultdict(set)
         sent: dict[int, Row] = {}
         taken: dict[int, Row] = {}
@@ -283,14 +287,14 @@ class Seen:
                 break
             if row["f"] == "send":
                 (sent if row["type"] == "invoke" else taken).setdefault(row["message"], row)
-            elif _lasting(row):
+            elif _outlives_connections(row):
                 name = row["queue"], row["subscription"]
                 if row["f"] == "drop":
                     since.pop(name, None)
                 elif row["f"] == "ack":
                     settled[name].add(row["message"])
                 elif row["f"] == "subscribe" and row["type"] == "invoke":
-                    wanted[name] = selector_of(row["value"])
+                    selectors[name] = selector_of(row["value"])
                 elif row["f"] == "subscribe" and row["type"] == "ok":
                     since.setdefault(name, row["index"])
         return sum(
@@ -299,7 +303,7 @@ class Seen:
             and row["queue"] == topic
             and sent[message]["index"] > began
             and message not in settled[topic, name]
-            and matches(wanted[topic, name] or {}, properties_of(sent[message]["value"]))
+            and matches(selectors[topic, name] or {}, properties_of(sent[message]["value"]))
             for (topic, name), began in since.items()
             for message, row in taken.items()
         )
@@ -334,7 +338,7 @@ class Seen:
         last: dict[str, str] = {}
         living_as: dict[str, str] = {}
         absorbed: set[str] = set()
-        found: list[tuple[str, str]] = []
+        takeovers: list[tuple[str, str]] = []
         began, heal = self.began_ns, self.moments.get(HEAL)
         for row in self.control:
             if row["process"] != MONITOR or row.get("node_id") is None:
@@ -355,5 +359,5 @@ class Seen:
             elif living_as.get(broker, node) != node:
                 absorbed.add(node)
             if before != broker and began is not None and row["time"] >= began:
-                found.append((first[node], broker))
-        return found
+                takeovers.append((first[node], broker))
+        return takeovers

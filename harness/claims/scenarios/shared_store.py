@@ -82,10 +82,10 @@ _TRIES_AGAIN: Final = Refuter(
 )
 
 
-def lacking(what: Lack) -> Refuter:
+def lacking(lack: Lack) -> Refuter:
     """Return a refuter in which a broker that begins a later life of the store lacks something."""
     begun = "    return Inherited(life, node_id, journal, recovered)\n"
-    return begins_without(what, _DIRECTORY, begun, when="life > 1")
+    return begins_without(lack, _DIRECTORY, begun, condition="life > 1")
 
 
 def alone(*changes: Replacement) -> tuple[Replacement, ...]:

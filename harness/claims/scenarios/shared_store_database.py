@@ -40,9 +40,9 @@ def _spec(name: str, seconds: float = 12.0, **fields: Any) -> TestSpec:
     return load(name, "shared-store", seconds, store={"type": "database"}, **SLOW, **fields)
 
 
-def _lacking(what: Lack) -> Refuter:
+def _lacking(lack: Lack) -> Refuter:
     begun = "        return Inherited(life, node_id, journal, Recovered(records))\n"
-    return begins_without(what, _DATABASE, begun, when="life > 1", records="records")
+    return begins_without(lack, _DATABASE, begun, condition="life > 1", records="records")
 
 
 _SS3: Final = Scenario(

@@ -89,11 +89,11 @@ async def _taken_over(bench: Workbench, count: int) -> float:
 @on_bench
 async def _ss8(bench: Workbench) -> None:
     took = [await _taken_over(bench, count) for count in _STORED]
-    few, many = _STORED[-2:]
+    fewer, many = _STORED[-2:]
     times = took[-1] / took[-2]
     fits = "in proportion" if _LEAST <= times <= _MOST else "otherwise"
     bench.compare(
-        f"{many} messages take {times:.1f} times as long as {few}: it grows with what is stored",
+        f"{many} messages take {times:.1f} times as long as {fewer}: it grows with what is stored",
         "in proportion",
         fits,
     )

@@ -148,10 +148,10 @@ class Workbench:
             raise
         status = popen.returncode
         assert status is not None
-        said = CommandResult(status, output.decode("utf-8", "replace"))
+        result = CommandResult(status, output.decode("utf-8", "replace"))
         with (self.directory / TRANSCRIPT).open("a", encoding="utf-8") as transcript:
-            transcript.write(f"$ {shlex.join(words)}\n{said.output}[{status}]\n\n")
-        return said
+            transcript.write(f"$ {shlex.join(words)}\n{result.output}[{status}]\n\n")
+        return result
 
     async def start(self, name: str, *words: str) -> ProbeProcess:
         """Start a command without waiting for its end.
@@ -194,33 +194,35 @@ class Broker:
         self.admin = bench.port()
         self.stomp = bench.port()
         self.cluster = bench.port()
-        here = "127.0.0.1"
-        whole: dict[str, Any] = {
+        host = "127.0.0.1"
+        configuration: dict[str, Any] = {
             "broker": {"name": name, "data-directory": f"{name}-data"},
-            "acceptor": {"host": here, "port": self.stomp, "users": {LOGIN: "tester-secret"}},
-            "admin": {"host": here, "port": self.admin},
+            "acceptor": {"host": host, "port": self.stomp, "users": {LOGIN: "tester-secret"}},
+            "admin": {"host": host, "port": self.admin},
             "cluster": {
-                "host": here,
+                "host": host,
                 "port": self.cluster,
-                "connector": f"{here}:{self.cluster}",
-                "stomp-connector": f"{here}:{self.stomp}",
+                "connector": f"{host}:{self.cluster}",
+                "stomp-connector": f"{host}:{self.stomp}",
                 "message-load-balancing": "OFF",
                 "cluster-password": bench.secret,
             },
         }
         for section, values in table.items():
-            whole[section] = {**whole.get(section, {}), **values} if isinstance(values, Mapping) else values
-        config.validate(whole)
+            configuration[section] = (
+                {**configuration.get(section, {}), **values} if isinstance(values, Mapping) else values
+            )
+        config.validate(configuration)
         self.path = bench.directory / f"{name}.toml"
-        self._target = Target(here, self.admin, bench.secret)
+        self._target = Target(host, self.admin, bench.secret)
         self.path.touch(mode=0o600)
-        self.path.write_text(config.dumps(whole), encoding="utf-8")
+        self.path.write_text(config.dumps(configuration), encoding="utf-8")
         secret_file = self.path.with_suffix(".secret")
         secret_file.touch(mode=0o600)
         secret_file.write_text(bench.secret, encoding="utf-8")
         self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
         """The beginning of a command that asks this broker."""
-        self._log_name = whole["broker"]["name"]
+        self._log_name = configuration["broker"]["name"]
         self._process: ProbeProcess | None = None
 
     async def start(self) -> ProbeProcess:
@@ -247,8 +249,8 @@ class Broker:
 
     async def becomes(self, role: str) -> None:
         """Return when the broker has that role. Raises StepMissedError."""
-        shown = functools.partial(self.shows, "role", role)
-        await self.bench.until(f"{self.name} becomes {role}", role, shown)
+        has_role = functools.partial(self.shows, "role", role)
+        await self.bench.until(f"{self.name} becomes {role}", role, has_role)
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End the broker's process by a signal."""
@@ -296,8 +298,8 @@ async def _spawn(words: Sequence[str], stdout: int, stderr: int) -> asyncio.subp
 
     Programs of this project are those in the directory of the running interpreter.
     """
-    mine = Path(sys.executable).with_name(words[0])
-    argv = [str(mine) if mine.exists() else words[0], *words[1:]]
+    program = Path(sys.executable).with_name(words[0])
+    argv = [str(program) if program.exists() else words[0], *words[1:]]
     tether = shutil.which("setpriv")
     if tether is not None:
         argv = [tether, "--pdeathsig", "KILL", "--", *argv]

@@ -43,28 +43,28 @@ class Choice:
         return Ledger(path, self.system, tested.version())
 
 
-def choose(asked: Sequence[Scenario | Probe], system: str) -> Choice:
+def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
     """Return the rows of a system among those asked for.
 
     Our own system has the rows themselves. A system without claims of its own gets the scenarios as
     they stand.
     """
     if system == OWN:
-        return Choice(system=system, rows=asked)
+        return Choice(system=system, rows=requested)
     tested = systems.get(system)
     claims = registry.of(system)
     rows: list[Scenario | Probe] = []
     departures = {}
     left_out: dict[str, list[str]] = {}
-    for each in asked:
-        row = claims.row(each.id) if claims else None
+    for candidate in requested:
+        row = claims.row(candidate.id) if claims else None
         if row is not None:
             rows.append(row.scenario)
             if row.departure is not None:
-                departures[each.id] = row.departure
-        elif claims is None and isinstance(each, Scenario):
-            rows.append(each.of_system(system))
+                departures[candidate.id] = row.departure
+        elif claims is None and isinstance(candidate, Scenario):
+            rows.append(candidate.of_system(system))
         else:
-            why = claims.why_not(each, tested) if claims else "their steps are taken on own only"
-            left_out.setdefault(why, []).append(each.id)
+            why = claims.why_not(candidate, tested) if claims else "their steps are taken on own only"
+            left_out.setdefault(why, []).append(candidate.id)
     return Choice(system=system, rows=rows, departures=departures, left_out=left_out)

@@ -73,21 +73,21 @@ class Ledger:
 
         They replace what was recorded of the row before. Returns how many there were.
         """
-        found = list(self._stored(scenario, root))
-        if found:
+        stored_runs = list(self._stored(scenario, root))
+        if stored_runs:
             self._results = self._results.without(scenario)
-        for store, spec, verdict in found:
+        for store, spec, verdict in stored_runs:
             day = stores.load_run(store).started[:10]
             self.write(scenario, judged(scenario, store, verdict), spec.seed, spec.environment, day)
-        return len(found)
+        return len(stored_runs)
 
     def _stored(self, scenario: Scenario, root: Path) -> Iterator[tuple[Path, TestSpec, Verdict]]:
         """Yield the stored runs of this row as it is, with this release, that have a verdict."""
         try:
-            there = stores.find(root / stores.directory_name(scenario.spec.name))
+            directories = stores.find(root / stores.directory_name(scenario.spec.name))
         except UsageError:  # the row was never run
             return
-        for store in there:
+        for store in directories:
             with contextlib.suppress(UsageError, OSError, msgspec.MsgspecError):
                 spec = stores.load_spec(store)
                 verdict = Verdict.from_json((store / stores.FINDINGS).read_bytes())

@@ -47,7 +47,7 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
         "",
         f"Measured, run by run in [{source}]({source}).",
         "",
-        *(f"- No row is held against {name}: {_why(each)}." for name, each in anyway),
+        *(f"- No row is held against {name}: {_why(candidate)}." for name, candidate in anyway),
         "",
         "| scenario | claim | expected of these brokers | found | as expected | verdict | release, day |",
         "|---|---|---|---|---|---|---|",
@@ -63,14 +63,14 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
             results.found(runs) or "-",
             f"{good}/{len(runs)}",
             verdict(row, runs, claims.anyway),
-            _when(runs),
+            _latest_release(runs),
         )
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     tested = systems.get(recorded.system)
     why_not: dict[str, list[str]] = {}
-    for each in chosen([]):
-        if claims.row(each.id) is None:
-            why_not.setdefault(claims.why_not(each, tested), []).append(each.id)
+    for candidate in chosen([]):
+        if claims.row(candidate.id) is None:
+            why_not.setdefault(claims.why_not(candidate, tested), []).append(candidate.id)
     lines += ["", "Not run:", ""]
     lines += [f"- {why}: {', '.join(names)}" for why, names in why_not.items()]
     return lines
@@ -96,7 +96,7 @@ def _why(departure: Departure) -> str:
     return departure.reason + (f" ([{Path(page).stem}]({page}))" if page else "")
 
 
-def _when(runs: Sequence[RowRun]) -> str:
+def _latest_release(runs: Sequence[RowRun]) -> str:
     return f"{runs[-1].version}, {runs[-1].date}" if runs else "-"
 
 
@@ -106,7 +106,7 @@ def _cell(text: str) -> str:
 
 def renew(page: Path) -> None:
     """Write the page with the present sections after its other contents."""
-    ours = page.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")[0].rstrip("\n")
+    kept_text = page.read_text(encoding="utf-8").partition(f"\n{HEADING}\n")[0].rstrip("\n")
     temporary = page.with_name(f".{page.name}.new")
-    temporary.write_text("\n".join([ours, *sections(page)]) + "\n", encoding="utf-8")
+    temporary.write_text("\n".join([kept_text, *sections(page)]) + "\n", encoding="utf-8")
     temporary.replace(page)

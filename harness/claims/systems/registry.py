@@ -21,5 +21,5 @@ def of(system: str) -> SystemClaims | None:
     if system not in CLAIMS:
         return None
     module, _, attribute = CLAIMS[system].partition(":")
-    found: SystemClaims = getattr(importlib.import_module(module), attribute)
-    return found
+    claims: SystemClaims = getattr(importlib.import_module(module), attribute)
+    return claims

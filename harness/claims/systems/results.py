@@ -57,8 +57,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
 
     def add(self, run: RowRun) -> Results:
         """Return the results with one more run, without runs of the row before it was changed."""
-        kept = [old for old in self.runs if old.row != run.row or old.fingerprint == run.fingerprint]
-        return msgspec.structs.replace(self, runs=(*kept, run))
+        others_kept = [old for old in self.runs if old.row != run.row or old.fingerprint == run.fingerprint]
+        return msgspec.structs.replace(self, runs=(*others_kept, run))
 
     def without(self, scenario: Scenario) -> Results:
         """Return the results without the runs of a row."""
@@ -96,8 +96,8 @@ def fingerprint(scenario: Scenario) -> str:
     """
     allowed = tuple(name for name in scenario.allowed if name not in _LATER)
     expected = (scenario.required, allowed, scenario.expected)
-    what = (load_of(scenario.spec), scenario.schedule, expected)
-    encoded = msgspec.json.encode(what, order="deterministic")
+    identity = (load_of(scenario.spec), scenario.schedule, expected)
+    encoded = msgspec.json.encode(identity, order="deterministic")
     for field in msgspec.structs.fields(TestSpec):
         if field.name in _LATER_FIELDS:
             unset = msgspec.json.encode({field.encode_name: field.default})[1:-1]

@@ -64,9 +64,9 @@ class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
 
     def why_not(self, row: Scenario | Probe, system: System) -> str:
         """Return in words why there is no such row."""
-        said = self.left_out.get(row.id) or self.left_out.get(row.row)
-        if said:
-            return said
+        reason = self.left_out.get(row.id) or self.left_out.get(row.row)
+        if reason:
+            return reason
         if isinstance(row, Probe):
             return "its steps are taken on brokers of own only"
         if row.spec.policy not in system.policies:
@@ -87,9 +87,12 @@ def varied(
 
     It has no refuter: a refuter is a change of our own broker. ``anyway`` as in ``SystemClaims``.
     """
-    ours = named(identifier)
+    own_scenario = named(identifier)
     theirs = msgspec.structs.replace(
-        ours, spec=msgspec.structs.replace(ours.spec, system=system, **spec), refuter=None, **changes
+        own_scenario,
+        spec=msgspec.structs.replace(own_scenario.spec, system=system, **spec),
+        refuter=None,
+        **changes,
     )
     allowed = tuple(dict.fromkeys((*theirs.allowed, *anyway)))
     return SystemRow(scenario=msgspec.structs.replace(theirs, allowed=allowed), departure=departure)
