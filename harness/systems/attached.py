@@ -66,13 +66,13 @@ class _RoleLine(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     replicating: bool = False
 
 
-def _fields(of: type[msgspec.Struct], without: Sequence[str]) -> type[msgspec.Struct]:
+def _fields(struct: type[msgspec.Struct], without: Sequence[str]) -> type[msgspec.Struct]:
     """Return a struct with the fields that a file may give, none of them required."""
     return msgspec.defstruct(
-        of.__name__,
+        struct.__name__,
         [
             (field.name, field.type | msgspec.UnsetType, msgspec.UNSET)
-            for field in msgspec.structs.fields(of)
+            for field in msgspec.structs.fields(struct)
             if field.name not in without
         ],
         rename="kebab",
@@ -120,7 +120,7 @@ class AttachedSystem:
             untold.append("roles")
         if not self._managed:
             untold.append("stores")
-        changes = _given("promises", self._cluster.promises, _PROMISES)
+        changes = _given_fields("promises", self._cluster.promises, _PROMISES)
         return msgspec.structs.replace(promised, untold=tuple(untold), **changes)
 
     def _of_policy(self, inner: System, spec: TestSpec) -> Promises:
@@ -139,11 +139,11 @@ class AttachedSystem:
         if spec.properties:
             raise UsageError("--set: the brokers of an attached cluster are configured by their owner")
         groups = [node.group for node in self._cluster.node]
-        seen: set[str] = set()
+        groups_met: set[str] = set()
         nodes = []
         for node in self._cluster.node:
-            configured = "slave" if node.group in seen else "master"
-            seen.add(node.group)
+            configured = "slave" if node.group in groups_met else "master"
+            groups_met.add(node.group)
             nodes.append(
                 NodePlan(
                     name=node.name,
@@ -239,12 +239,12 @@ class AttachedSystem:
                 f"admin: brokers of {self.name} answer only those who deployed them; leave it out, and ask "
                 "for their roles by [roles]"
             )
-        told: list[str] = []
+        removals: list[str] = []
         refusals: dict[str, str] = {}
         tried = False
         for node in self._cluster.node:
             try:
-                told += await self._looked(spec, node.name, reach(node.name))
+                removals += await self._looked(spec, node.name, reach(node.name))
                 if not tried:
                     await self._is_queue(queues_of(spec)[0], node.name, reach(node.name))
                     tried = True
@@ -260,7 +260,7 @@ class AttachedSystem:
             await self._is_not_live(name, words)
         for node in self._cluster.node if self._managed else ():
             await self._without_another_test(node.name)
-        return told
+        return removals
 
     # ---------------------------------------------------------------------------------------- parts
 
@@ -290,7 +290,7 @@ class AttachedSystem:
             feed=None,
             redirect_header=None,
             store_header=None,
-            **_given("dialect", self._cluster.dialect, _DIALECT),
+            **_given_fields("dialect", self._cluster.dialect, _DIALECT),
         )
 
     async def _by_command(self, node: str) -> str:
@@ -325,16 +325,16 @@ class AttachedSystem:
         roles = self._cluster.roles
         assert roles is not None, "roles are asked for"
         self._answered[node] = words[:_SHOWN]
-        said = _RoleLine(role=words if _WORD.fullmatch(words) else UNCLEAR)
+        role_line = _RoleLine(role=words if _WORD.fullmatch(words) else UNCLEAR)
         with suppress(msgspec.MsgspecError):
-            said = msgspec.json.decode(words, type=_RoleLine)
-        role = next((to for pattern, to in roles.words.items() if re.search(pattern, words)), said.role)
+            role_line = msgspec.json.decode(words, type=_RoleLine)
+        role = next((to for pattern, to in roles.words.items() if re.search(pattern, words)), role_line.role)
         return Status(
             name=node,
-            node_id=said.node_id or self._cluster.named(node).group,
+            node_id=role_line.node_id or self._cluster.named(node).group,
             role=role,
-            epoch=said.epoch,
-            replicating=said.replicating,
+            epoch=role_line.epoch,
+            replicating=role_line.replicating,
         )
 
     async def _has_role(self, node: str) -> None:
@@ -402,34 +402,36 @@ class AttachedSystem:
         """
         destination = self.dialect.destination(queue)
         body = payload.encode(payload.Payload(0, queue, None, 0, 0)).decode()
-        async with await self._open(node, at) as one, await self._open(node, at) as other:
-            for client in (one, other):
+        async with await self._open(node, at) as first, await self._open(node, at) as second:
+            for client in (first, second):
                 await self._subscribe(client, "0", queue, node)
-            await one.ask("SEND", body, self.dialect.send_headers(None), destination=destination)
+            await first.ask("SEND", body, self.dialect.send_headers(None), destination=destination)
             loop, got = asyncio.get_running_loop(), 0
             until_s = loop.time() + CONNECT_S
             while not got and loop.time() < until_s:
-                for client in (one, other):
-                    if (found := await client.message(LOOK_S)) is not None:
-                        await client.ask("ACK", id=found.headers.get("ack", ""))
+                for client in (first, second):
+                    if (delivery := await client.message(LOOK_S)) is not None:
+                        await client.ask("ACK", id=delivery.headers.get("ack", ""))
                         got += 1
-            for client in (one, other):
+            for client in (first, second):
                 await client.ask("UNSUBSCRIBE", id="0")
         if got != 1:
-            who = "both of two subscribers" if got else f"no subscriber within {CONNECT_S:g} s"
+            receivers = "both of two subscribers" if got else f"no subscriber within {CONNECT_S:g} s"
             raise UsageError(
-                f"{destination} of {node} is no queue: {who} got what was sent there once; headers that make "
-                "it one belong into durable and subscribe of [dialect]"
+                f"{destination} of {node} is no queue: {receivers} got what was sent there once; headers "
+                "that make it one belong into durable and subscribe of [dialect]"
             )
 
     async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
-        told = []
+        removals = []
         async with await self._open(node, at) as client:
             for number, queue in enumerate(queues_of(spec)):
                 removed = await self._emptied(client, str(number), queue, node)
                 if removed:
-                    told.append(f"{removed} messages of an earlier test were removed from {queue} of {node}")
-        return told
+                    removals.append(
+                        f"{removed} messages of an earlier test were removed from {queue} of {node}"
+                    )
+        return removals
 
     async def _without_another_test(self, node: str) -> None:
         """Raise UsageError for stored messages of another test, dead letters for example.
@@ -441,7 +443,7 @@ class AttachedSystem:
             stored = await self.browse(Address(node, 0))
         except OSError:  # a broker that does not serve has nothing to show
             return
-        theirs = [one.queue for one in stored if payload.decode(one.body) is not None]
+        theirs = [message.queue for message in stored if payload.decode(message.body) is not None]
         if theirs:
             raise UsageError(
                 f"{theirs[0]} of {node} has messages of another test ({len(theirs)} in all): at the end they "
@@ -456,16 +458,16 @@ class AttachedSystem:
         await self._subscribe(client, number, queue, node)
         destination = self.dialect.destination(queue)
         removed = 0
-        while (found := await client.message(LOOK_S)) is not None:
-            ours = payload.decode(found.body) is not None
-            if not ours or self._cluster.leftovers != "remove":
-                whose = "an earlier test, or one that goes on" if ours else "somebody else"
-                way = ' and leftovers = "remove" takes such messages away' if ours else ""
+        while (old_message := await client.message(LOOK_S)) is not None:
+            is_ours = payload.decode(old_message.body) is not None
+            if not is_ours or self._cluster.leftovers != "remove":
+                whose = "an earlier test, or one that goes on" if is_ours else "somebody else"
+                way = ' and leftovers = "remove" takes such messages away' if is_ours else ""
                 raise UsageError(
                     f"{destination} of {node} is not empty: it has a message of {whose}, and a test takes "
                     f"only what it has sent; empty it, or give another queue-prefix{way}"
                 )
-            await client.ask("ACK", id=found.headers.get("ack", ""))
+            await client.ask("ACK", id=old_message.headers.get("ack", ""))
             removed += 1
         await client.ask("UNSUBSCRIBE", id=number)
         return removed
@@ -477,22 +479,22 @@ def of(described: Mapping[str, Any], get: Callable[[str], System]) -> AttachedSy
     return AttachedSystem(cluster, None if cluster.system == PLAIN else get(cluster.system))
 
 
-def _weakest(each: Sequence[Promises]) -> Promises:
+def _weakest(alternatives: Sequence[Promises]) -> Promises:
     """Return what all the given promises have in common.
 
     Raises UsageError if they cannot be compared as weaker and stronger.
     """
     common = {
-        name: all(getattr(one, name) for one in each)
-        for name, value in msgspec.structs.asdict(each[0]).items()
+        name: all(getattr(promised, name) for promised in alternatives)
+        for name, value in msgspec.structs.asdict(alternatives[0]).items()
         if isinstance(value, bool)
     }
-    weakest = msgspec.structs.replace(each[0], **common)
-    if any(msgspec.structs.replace(one, **common) != weakest for one in each):
+    weakest = msgspec.structs.replace(alternatives[0], **common)
+    if any(msgspec.structs.replace(promised, **common) != weakest for promised in alternatives):
         raise UsageError("what its policies promise cannot be compared: name one (policy)")
     return weakest
 
 
-def _given(where: str, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    said = msgspec.structs.asdict(converted(f"[{where}]", table, kind))
-    return {name: value for name, value in said.items() if value is not msgspec.UNSET}
+def _given_fields(where: str, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    values = msgspec.structs.asdict(converted(f"[{where}]", table, kind))
+    return {name: value for name, value in values.items() if value is not msgspec.UNSET}

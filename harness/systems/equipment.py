@@ -42,10 +42,10 @@ def equip(spec: TestSpec, nodes: Sequence[NodePlan], schedule: Schedule) -> tupl
     kinds = [nemesis.registry.get(fault.kind) for fault in schedule.faults]
     server = any(isinstance(kind, DatabaseKind) for kind in kinds)
     broken = [fault.kind for fault in schedule.faults if breaks_disks(fault.kind)]
-    given = spec.properties.get(store.NAME, {})
+    assigned = spec.properties.get(store.NAME, {})
     file_server = (
-        given.get(store.TYPE) == NFS
-        or any(name in given for name in _OF_A_FILE_SERVER)
+        assigned.get(store.TYPE) == NFS
+        or any(name in assigned for name in _OF_A_FILE_SERVER)
         or any(isinstance(kind, StoreKind) for kind in kinds)
     )
     equipped = []

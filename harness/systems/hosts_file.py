@@ -15,17 +15,20 @@ _HERE: Final = "127.0.0.1"
 
 
 def hosts_file(
-    node: NodePlan, listen: Mapping[str, Address], hosts: Mapping[str, Address], others: Sequence[int] = ()
+    node: NodePlan,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+    other_ports: Sequence[int] = (),
 ) -> bytes:
-    """Return the lines of hosts(5); ``others`` are ports of peers that are not brokers.
+    """Return the lines of hosts(5); ``other_ports`` are ports of peers that are not brokers.
 
     Raises InfrastructureError if a peer does not have the announced port.
     """
-    own = listen[PORT].host
-    names = {"localhost": _HERE, node.name: _HERE if own == _ANY else own}
+    own_address = listen[PORT].host
+    names = {"localhost": _HERE, node.name: _HERE if own_address == _ANY else own_address}
     for logical, address in hosts.items():
         peer, _, number = logical.partition(":")
-        if int(number) not in (node.ports[PORT], *others):
+        if int(number) not in (node.ports[PORT], *other_ports):
             continue
         if PORT in node.announced and address.port != int(number):
             raise InfrastructureError(

@@ -36,7 +36,7 @@ _MEMBERS: Final = (*System.__annotations__, *(name for name in vars(System) if n
 
 def names() -> tuple[str, ...]:
     """Return all names that can be asked for, ours first."""
-    return tuple(dict.fromkeys((*SYSTEMS, *sorted(point.name for point in _brought()))))
+    return tuple(dict.fromkeys((*SYSTEMS, *sorted(point.name for point in _entry_points()))))
 
 
 def get(name: str) -> System:
@@ -46,12 +46,12 @@ def get(name: str) -> System:
     for a system of another package that cannot be used.
     """
     choose("system", name, names())
-    brought = [point for point in _brought() if point.name == name]
-    places = [*([SYSTEMS[name]] if name in SYSTEMS else []), *map(_where, brought)]
+    points = [point for point in _entry_points() if point.name == name]
+    places = [*([SYSTEMS[name]] if name in SYSTEMS else []), *map(_where, points)]
     if len(places) > 1:
         raise UsageError(f'system "{name}" is there twice ({", ".join(places)}): rename or remove one')
-    if brought:
-        return _made(brought[0])
+    if points:
+        return _made(points[0])
     module, _, attribute = SYSTEMS[name].partition(":")
     system: System = getattr(importlib.import_module(module), attribute)()
     return system
@@ -77,8 +77,8 @@ def promises(spec: TestSpec) -> Promises:
     For an imported history it is what any broker promises, and what was said at the import.
     """
     if spec.imported is not None:
-        told = {"fifo": spec.imported.fifo, "ack_wait_s": spec.imported.ack_wait_s}
-        return Promises(**{**msgspec.structs.asdict(CAUTIOUS), **told})
+        promised = {"fifo": spec.imported.fifo, "ack_wait_s": spec.imported.ack_wait_s}
+        return Promises(**{**msgspec.structs.asdict(CAUTIOUS), **promised})
     return of(spec).promises(spec)
 
 
@@ -106,10 +106,10 @@ def of(spec: TestSpec) -> System:
 
 
 @functools.cache
-def _brought() -> Sequence[metadata.EntryPoint]:
+def _entry_points() -> Sequence[metadata.EntryPoint]:
     """Return what packages bring; a package that is found by two paths counts once."""
-    found = {(_where(point), point.name): point for point in metadata.entry_points(group=ENTRY_POINTS)}
-    return tuple(found.values())
+    points = {(_where(point), point.name): point for point in metadata.entry_points(group=ENTRY_POINTS)}
+    return tuple(points.values())
 
 
 def _where(point: metadata.EntryPoint) -> str:
@@ -119,8 +119,8 @@ def _where(point: metadata.EntryPoint) -> str:
 def _made(point: metadata.EntryPoint) -> System:
     """Make a system of an entry point; raise UsageError, in one line, if it is not a system."""
 
-    def wrong(what: str) -> UsageError:
-        return UsageError(f'system "{point.name}" ({_where(point)}) {what}')
+    def wrong(problem: str) -> UsageError:
+        return UsageError(f'system "{point.name}" ({_where(point)}) {problem}')
 
     try:
         kind: Any = point.load()

@@ -24,26 +24,26 @@ def java(least: int) -> Runtime:
     )
 
 
-def heap_mb(given: str) -> int:
+def heap_mb(option: str) -> int:
     """Return the size of a JVM's heap (MB) from its option, 256m.
 
     Raises UsageError for a text that is not a size.
     """
-    found = re.fullmatch(r"(\d+)([mMgG])", given)
-    if found is None:
-        raise UsageError(f"--set jvm.heap={given}: it must be a number and m or g, as 256m")
-    return int(found[1]) * (1024 if found[2] in "gG" else 1)
+    size = re.fullmatch(r"(\d+)([mMgG])", option)
+    if size is None:
+        raise UsageError(f"--set jvm.heap={option}: it must be a number and m or g, as 256m")
+    return int(size[1]) * (1024 if size[2] in "gG" else 1)
 
 
 def lack_here(runtime: Runtime) -> str:
     """Return what this machine lacks of a runtime, in one line; "" if nothing."""
     program = shutil.which(runtime.program)
-    lack = runtime.lack(None if program is None else _said(program, runtime.asks))
+    lack = runtime.lack(None if program is None else _output_of(program, runtime.asks))
     return lack if program is None or not lack else f"{program}: {lack}"
 
 
 @functools.cache
-def _said(program: str, asks: tuple[str, ...]) -> str:
+def _output_of(program: str, asks: tuple[str, ...]) -> str:
     if not asks:
         return ""
     try:

@@ -164,8 +164,8 @@ class StompClient:
         """Return the next so many messages. Raises TimeoutError."""
         while len(self._messages) < count:
             self._messages.append(await self._read())
-        found, self._messages = self._messages[:count], self._messages[count:]
-        return found
+        taken, self._messages = self._messages[:count], self._messages[count:]
+        return taken
 
     async def _read(self) -> Frame:
         async with asyncio.timeout(self.patience_s):

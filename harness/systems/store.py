@@ -43,13 +43,13 @@ def backups(spec: TestSpec, machine: str = NAME) -> int:
 
 def in_database(spec: TestSpec) -> bool:
     """Return whether brokers share a database and no directory. Raises UsageError."""
-    given = spec.properties.get(NAME, {})
-    chosen = given.get(TYPE, TYPES[0])
+    assigned = spec.properties.get(NAME, {})
+    chosen = assigned.get(TYPE, TYPES[0])
     if chosen not in TYPES:
         raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
     if chosen != "database":
         return False
-    for name in given:
+    for name in assigned:
         if name not in (TYPE, BACKUPS):
             raise UsageError(
                 f"--set {NAME}:{name} is for a directory, and the store of this test is a database"
@@ -73,7 +73,7 @@ def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
         for field in msgspec.structs.fields(StorePlan)
         if field.name not in ("name", "nfs")
     }
-    given: dict[str, Any] = {}
+    assigned: dict[str, Any] = {}
     for name_given, value in spec.properties.get(NAME, {}).items():
         key, dot, whose = name_given.partition(".")
         if key == BACKUPS and not dot and spec.policy == "shared-store":
@@ -83,13 +83,13 @@ def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
                 raise UsageError(f"--set {NAME}:{TYPE}={value}: it must be {' or '.join(directories)}")
             continue
         if key not in fields or (dot and key not in OWN):
-            known = (*([BACKUPS] if spec.policy == "shared-store" else []), TYPE, *fields)
-            raise UsageError(f"--set {NAME}:{name_given}: unknown property: {near(name_given, known)}")
+            keys = (*([BACKUPS] if spec.policy == "shared-store" else []), TYPE, *fields)
+            raise UsageError(f"--set {NAME}:{name_given}: unknown property: {near(name_given, keys)}")
         if dot and whose != node:
             continue
-        given[key] = value
+        assigned[key] = value
     try:
-        store = msgspec.convert({"name": name, **given}, StorePlan)
+        store = msgspec.convert({"name": name, **assigned}, StorePlan)
         parse(store.mount_options)
     except (msgspec.ValidationError, MountOptionError) as error:
         raise UsageError(f"--set {NAME}: {str(error).replace('`', '')}") from None

@@ -252,7 +252,7 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     java.chmod(0o755)
     assert runtime.lack_here(distribution.JAVA) == f"{java}: java is release 8, and must be 17 or later"
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
-    runtime._said.cache_clear()
+    runtime._output_of.cache_clear()
     assert runtime.lack_here(distribution.JAVA) == ""
     assert distribution.missing() == ""
     assert distribution.version() == "2.99.0"

@@ -30,11 +30,11 @@ def bring(monkeypatch, tmp_path):
         (told / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{''.join(lines)}")
         (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
         monkeypatch.syspath_prepend(home)
-        registry._brought.cache_clear()
+        registry._entry_points.cache_clear()
 
     monkeypatch.setattr(api, "start_in_background", lambda master, wanted: Starting(master, wanted=False))
     yield brought
-    registry._brought.cache_clear()
+    registry._entry_points.cache_clear()
     for module in set(sys.modules) - imported:
         if module.startswith(("jepsen_run_", "stranger")):
             del sys.modules[module]

@@ -169,7 +169,7 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     assert distribution.missing() == ""
     distribute(newer)
     monkeypatch.setenv("PATH", "/nowhere")
-    found = distribution.found()
+    found = distribution.find_distribution()
     assert (found.version, found.erlang) == ("3.10.8", newer / "usr/lib/erlang")
 
 
@@ -394,7 +394,7 @@ def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsy
     out = capsys.readouterr().out
     assert exit_status in (0, 1), out  # what a broker of others does is not for our tests to judge
     run = json.loads((tmp_path / "latest" / "run.json").read_text())
-    assert run["versions"]["rabbitmq"] == distribution.found().version, run
+    assert run["versions"]["rabbitmq"] == distribution.find_distribution().version, run
     assert "a1     stopped" in out
     assert "could not be read" not in out
     assert left_behind() == []
@@ -403,6 +403,6 @@ def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsy
 @pytest.mark.cluster
 @pytest.mark.distribution("rabbitmq")
 def test_a_node_that_is_not_there_is_said_by_erl_call():
-    program = distribution.found().erlang / "bin" / "erl_call"
+    program = distribution.find_distribution().erlang / "bin" / "erl_call"
     with pytest.raises(OSError, match="failed to connect"):
         asyncio.run(erlang.evaluate(program, Address("127.0.0.1", 1), "SECRET", "done."))

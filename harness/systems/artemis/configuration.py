@@ -176,8 +176,8 @@ def files(
 
 def heap_mb(chosen: Chosen) -> int:
     """Return the heap of a broker's JVM (MB). Raises UsageError for a text that is not a size."""
-    given = chosen.get("jvm", {}).get("heap", _HEAP)
-    return runtime.heap_mb(given)
+    heap = chosen.get("jvm", {}).get("heap", _HEAP)
+    return runtime.heap_mb(heap)
 
 
 def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> bytes:
@@ -221,14 +221,14 @@ def _broker(
     root = ET.Element("configuration", xmlns="urn:activemq")
     core = _child(root, "core", xmlns="urn:activemq:core")
     _settings(core, {"name": node.name, **_CORE, **_BROKER, **chosen.get("broker", {})})
-    for what in ("bindings", "journal", "large-messages", "paging"):
-        _child(core, f"{what}-directory").text = f"{layout.data}/{what}"
+    for directory in ("bindings", "journal", "large-messages", "paging"):
+        _child(core, f"{directory}-directory").text = f"{layout.data}/{directory}"
     if policy == SHARED_STORE:
         _child(core, "node-manager-lock-directory").text = f"{layout.data}/journal"
-    brokers = [each for each in nodes if each.broker]
+    brokers = [plan for plan in nodes if plan.broker]
     connectors = _child(core, "connectors")
-    for each in brokers:
-        _child(connectors, "connector", name=each.name).text = f"tcp://{each.name}:{each.ports['cluster']}"
+    for plan in brokers:
+        _child(connectors, "connector", name=plan.name).text = f"tcp://{plan.name}:{plan.ports['cluster']}"
     acceptors = _child(core, "acceptors")
     _child(acceptors, "acceptor", name="cluster").text = f"tcp://{listen['cluster']}?protocols=CORE"
     _child(acceptors, "acceptor", name="stomp").text = f"tcp://{listen['stomp']}?{_stomp(chosen)}"
@@ -262,9 +262,9 @@ def _cluster(
     _child(connection, "connector-ref").text = node.name
     _settings(connection, settings)
     static = _child(connection, "static-connectors")
-    for each in nodes:
-        if each.name != node.name:
-            _child(static, "connector-ref").text = each.name
+    for peer in nodes:
+        if peer.name != node.name:
+            _child(static, "connector-ref").text = peer.name
 
 
 def _stomp(chosen: Chosen) -> str:
@@ -283,10 +283,10 @@ def _side(role: ET.Element, settings: Mapping[str, Any]) -> None:
     """Write a role's own section; the lock manager's settings become its properties."""
     plain = {key: value for key, value in settings.items() if not key.startswith(MANAGER)}
     if len(plain) < len(settings):
-        given = _child(_child(role, "manager"), "properties")
+        elements = _child(_child(role, "manager"), "properties")
         for key, value in settings.items():
             if key.startswith(MANAGER):
-                _child(given, "property", key=key.removeprefix(MANAGER), value=str(value))
+                _child(elements, "property", key=key.removeprefix(MANAGER), value=str(value))
     _settings(role, plain)
 
 

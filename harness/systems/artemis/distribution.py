@@ -40,14 +40,14 @@ _UNUSED: Final = (
 
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
-    given = given_home(HOME)
-    if not given:
+    root = given_home(HOME)
+    if not root:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    if not _servers(Path(given)):
-        return f"{given}: no lib/artemis-server-*.jar, so no distribution; one is got by: {_FETCH}"
-    if not list(Path(given).glob("web/console.war/WEB-INF/lib/jolokia-server-core-*.jar")):
+    if not _servers(Path(root)):
+        return f"{root}: no lib/artemis-server-*.jar, so no distribution; one is got by: {_FETCH}"
+    if not list(Path(root).glob("web/console.war/WEB-INF/lib/jolokia-server-core-*.jar")):
         return (
-            f"{given}: no Jolokia in web/console.war, by which brokers are asked: Artemis 2.40 and later have"
+            f"{root}: no Jolokia in web/console.war, by which brokers are asked: Artemis 2.40 and later have"
         )
     return ""
 
@@ -70,10 +70,12 @@ def class_path(place: str) -> str:
 
     The paths are those of a distribution at ``place``.
     """
-    here = home()
-    jars = [jar for jar in sorted(here.glob("lib/*.jar")) if not any(word in jar.name for word in _UNUSED)]
-    jars += sorted(here.glob("web/console.war/WEB-INF/lib/jolokia-*.jar"))
-    return ":".join(f"{place}/{jar.relative_to(here).as_posix()}" for jar in jars)
+    unpacked = home()
+    jars = [
+        jar for jar in sorted(unpacked.glob("lib/*.jar")) if not any(word in jar.name for word in _UNUSED)
+    ]
+    jars += sorted(unpacked.glob("web/console.war/WEB-INF/lib/jolokia-*.jar"))
+    return ":".join(f"{place}/{jar.relative_to(unpacked).as_posix()}" for jar in jars)
 
 
 def _servers(place: Path) -> list[Path]:

@@ -56,7 +56,7 @@ class _Synced:
     """The question whether a broker has an up-to-date backup, or is one."""
 
     answer: bool = False
-    asked: asyncio.Task[Sequence[Any]] | None = None
+    request: asyncio.Task[Sequence[Any]] | None = None
     since_s: float = 0.0
 
 
@@ -66,7 +66,9 @@ class Management:
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
         self._synced: dict[Address, _Synced] = {}
-        self._alone: frozenset[str] = frozenset()  # brokers whose backup stays passive when they are stopped
+        self._without_successor: frozenset[str] = (
+            frozenset()
+        )  # brokers whose backup stays passive when they are stopped
 
     async def status(self, admin: Address) -> Status:
         """Return a broker's status; the time at which its JVM began is its epoch."""
@@ -87,19 +89,19 @@ class Management:
         If the answer does not come in time, the previous one is used for a while. At most one
         question waits for each broker, whoever asked it.
         """
-        known = self._synced.setdefault(admin, _Synced())
+        synced = self._synced.setdefault(admin, _Synced())
         now = asyncio.get_running_loop().time()
-        if known.asked is None or known.asked.done():
+        if synced.request is None or synced.request.done():
             question = {"type": "read", "mbean": _BROKER, "attribute": [_SYNCED]}
-            known.asked, known.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
-            known.asked.add_done_callback(_heard)
-        asked = known.asked
-        await asyncio.wait((asked,), timeout=patience_s)
-        if asked.done():
-            known.answer = any(value[_SYNCED] for value in (asked.result()[0] or {}).values())
-        elif now - known.since_s > _VOTES_S:
-            known.answer = False
-        return known.answer
+            synced.request, synced.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
+            synced.request.add_done_callback(_heard)
+        request_open = synced.request
+        await asyncio.wait((request_open,), timeout=patience_s)
+        if request_open.done():
+            synced.answer = any(value[_SYNCED] for value in (request_open.result()[0] or {}).values())
+        elif now - synced.since_s > _VOTES_S:
+            synced.answer = False
+        return synced.answer
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Return the stored messages of a broker.
@@ -123,13 +125,13 @@ class Management:
             store = "dead-letter" if queue == DEAD_LETTERS else "store-and-forward" if forwarded else "main"
             page = 1
             while True:
-                asked = {
+                question = {
                     "type": "exec",
                     "mbean": bean,
                     "operation": "browse(int,int)",
                     "arguments": [page, _PAGE],
                 }
-                (messages,) = await self._jolokia.ask(admin, asked)
+                (messages,) = await self._jolokia.ask(admin, question)
                 stored += [_stored(store, address, queue, message) for message in messages or ()]
                 if len(messages or ()) < _PAGE:
                     break
@@ -146,7 +148,7 @@ class Management:
                 await self._jolokia.ask(
                     admin, {"type": "exec", "mbean": bean, "operation": "forceFailover()"}
                 )
-            elif (name := bean.partition('broker="')[2].rstrip('"')) not in self._alone:
+            elif (name := bean.partition('broker="')[2].rstrip('"')) not in self._without_successor:
                 raise OSError(
                     f"the backup of {name} follows it however it ends, but with a shared store and "
                     "--set '*:ha-policy.shared-store.failover-on-shutdown=false'"
@@ -154,9 +156,9 @@ class Management:
         return failover and bool(beans)
 
 
-def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
-    if not asked.cancelled():
-        asked.exception()  # a caller that still waits for it gets the error
+def _heard(request: asyncio.Task[Sequence[Any]]) -> None:
+    if not request.cancelled():
+        request.exception()  # a caller that still waits for it gets the error
 
 
 def _status(value: Mapping[str, Any], synced: bool, began: int) -> Status:

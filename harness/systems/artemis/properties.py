@@ -118,17 +118,17 @@ Chosen = dict[str, dict[str, Any]]
 """Section (``HA`` for the role's own) -> property -> value."""
 
 
-def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
+def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
     """Return a spec's properties of one node, by section.
 
     Raises UsageError that names the wrong property and the nearest known one.
     """
-    found: Chosen = {}
+    by_section: Chosen = {}
     for whose in ("*", node.name):
-        for name, value in given.get(whose, {}).items():
+        for name, value in assigned.get(whose, {}).items():
             for section, key, kind in _place(name, node, policy, everywhere=whose == "*"):
-                found.setdefault(section, {})[key] = checked(f"--set {whose}:{name}", value, kind)
-    return found
+                by_section.setdefault(section, {})[key] = checked(f"--set {whose}:{name}", value, kind)
+    return by_section
 
 
 def in_artemis(key: str, value: Any) -> tuple[str, str]:
@@ -156,12 +156,12 @@ def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Itera
         if key in roles[node.configured]:
             yield HA, key, roles[node.configured][key]
             return
-        if everywhere and any(rest in known for known in roles.values()):
+        if everywhere and any(rest in names for names in roles.values()):
             return
     plain, _, key = name.partition(".")
     if key in PLAIN.get(plain, {}):
         yield plain, key, PLAIN[plain][key]
         return
-    known = [f"{section}{role}.{key}" for role, keys in roles.items() for key in keys]
-    known += [f"{section}.{key}" for section, keys in PLAIN.items() for key in keys]
-    raise UsageError(f"--set {name}: unknown property of artemis with policy {policy}: {near(name, known)}")
+    names = [f"{section}{role}.{key}" for role, keys in roles.items() for key in keys]
+    names += [f"{section}.{key}" for section, keys in PLAIN.items() for key in keys]
+    raise UsageError(f"--set {name}: unknown property of artemis with policy {policy}: {near(name, names)}")

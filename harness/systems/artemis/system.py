@@ -141,17 +141,23 @@ class ArtemisSystem(Management):
             for number, role in enumerate((*_CONFIGURED[spec.policy], *[SLAVE] * (backups - 1)), 1)
         )
         nodes = (*brokers, *([_ARBITER] if spec.policy == LOCK_MANAGER else ()))
-        known = ["*", *(node.name for node in brokers), *([machine] if backed else [])]
+        names = ["*", *(node.name for node in brokers), *([machine] if backed else [])]
         for name in spec.properties:
-            if name not in known:
-                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+            if name not in names:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, names)}')
         for name in spec.properties.get(_GROUP, {}):
             if name != store.BACKUPS:
                 raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [store.BACKUPS])}")
         chosen = [(node, properties.chosen(spec.properties, node, spec.policy)) for node in brokers]
-        staying = {node.pair for node, own in chosen if not own.get(HA, {}).get(FAILBACK, True)}
-        self._alone = frozenset(
-            node.name for node, own in chosen if own.get(HA, {}).get(ON_SHUTDOWN) is False
+        staying = {
+            node.pair
+            for node, chosen_for_node in chosen
+            if not chosen_for_node.get(HA, {}).get(FAILBACK, True)
+        }
+        self._without_successor = frozenset(
+            node.name
+            for node, chosen_for_node in chosen
+            if chosen_for_node.get(HA, {}).get(ON_SHUTDOWN) is False
         )
         self._returning = frozenset({node.pair for node in nodes} - staying)
         return nodes

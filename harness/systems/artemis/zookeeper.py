@@ -56,8 +56,8 @@ def home() -> Path:
 
 def left_out() -> Iterator[str]:
     """Return the names of the jars that ZooKeeper does not need."""
-    kept = {*_jars()}
-    return (path.name for path in home().iterdir() if path.name not in kept)
+    needed = {*_jars()}
+    return (path.name for path in home().iterdir() if path.name not in needed)
 
 
 def files(layout: Layout, listen: Mapping[str, Address], log: bytes, hosts: bytes) -> dict[str, bytes]:

@@ -104,7 +104,7 @@ def files(
     else:
         words = ["org.apache.activemq.console.Main", "start", uri]
         options = f"host={admin.host},port={admin.port},discoveryEnabled=false"
-        agent = [f"-javaagent:{distribution.there(jars['jolokia-agent-jvm'], place)}={options}"]
+        agent = [f"-javaagent:{distribution.path_at(jars['jolokia-agent-jvm'], place)}={options}"]
     document = _document(policy, node, nodes, queues, layout, listen, hosts, settings(chosen, policy))
     heap = f"{heap_mb(chosen)}m"
     return {
@@ -175,11 +175,11 @@ def _document(
 ) -> bytes:
     beans = ET.Element("beans", {"xmlns": _BEANS, "xmlns:xsi": "http://www.w3.org/2001/XMLSchema-instance"})
     beans.set("xsi:schemaLocation", _SCHEMAS)
-    own = dict(every["broker"])
-    handler = own.pop("ioExceptionHandler", properties.HANDLERS[0])
+    attributes = dict(every["broker"])
+    handler = attributes.pop("ioExceptionHandler", properties.HANDLERS[0])
     broker = _child(beans, "broker", xmlns=_CORE, brokerName=node.name, schedulerSupport=False)
     broker.set("dataDirectory", f"{layout.etc}/{_TEMPORARY}")
-    _set(broker, own)
+    _set(broker, attributes)
     _child(_child(_child(_child(broker, "destinationPolicy"), "policyMap"), "policyEntries"), "policyEntry",
            **every["policyEntry"])  # fmt: skip
     destinations = _child(broker, "destinations")
@@ -224,11 +224,13 @@ def _bridges(
 ) -> None:
     connectors = _child(broker, "networkConnectors")
     plain = {name: value for name, value in values.items() if "." not in name}
-    again = urlencode({"initialReconnectDelay": 100, "maxReconnectDelay": 500})
-    for each in nodes:
-        if each.name != node.name:
-            at = f"tcp://{each.name}:{each.ports['cluster']}?{_inactive(values)}"
-            _child(connectors, "networkConnector", name=each.name, uri=f"static:({at})?{again}", **plain)
+    reconnecting = urlencode({"initialReconnectDelay": 100, "maxReconnectDelay": 500})
+    for peer in nodes:
+        if peer.name != node.name:
+            at = f"tcp://{peer.name}:{peer.ports['cluster']}?{_inactive(values)}"
+            _child(
+                connectors, "networkConnector", name=peer.name, uri=f"static:({at})?{reconnecting}", **plain
+            )
 
 
 def _inactive(values: Mapping[str, Any]) -> str:

@@ -82,29 +82,29 @@ _FOR_A_DATABASE: Final = {
 
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
-    given = given_home(HOME)
-    if not given:
+    root = given_home(HOME)
+    if not root:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    jars = _jars(_place(given))
+    jars = _jars(_place(root))
     if "activemq-broker" not in jars:
-        return f"{given}: no lib/activemq-broker*.jar, so no distribution; one is got by: {_FETCH}"
+        return f"{root}: no lib/activemq-broker*.jar, so no distribution; one is got by: {_FETCH}"
     if lacking := [name for name in _NEEDED if name not in jars]:
-        return f"{given}: no {lacking[0]}*.jar in lib or lib/optional: some of the distribution is missing"
+        return f"{root}: no {lacking[0]}*.jar in lib or lib/optional: some of the distribution is missing"
     if not web(jars) and "jolokia-agent-jvm" not in jars:
         return (
-            f"{given}: no Jolokia, by which brokers are asked; its agent is got by: {_COPY}{_AGENT} "
-            f"-DoutputDirectory={_optional(given)}"
+            f"{root}: no Jolokia, by which brokers are asked; its agent is got by: {_COPY}{_AGENT} "
+            f"-DoutputDirectory={_optional(root)}"
         )
     return ""
 
 
 def missing_for_database() -> str:
     """Return what brokers on a database lack besides that; "" if nothing is missing."""
-    given = given_home(HOME)
-    jars = _jars(_place(given))
+    root = given_home(HOME)
+    jars = _jars(_place(root))
     for name, line in _FOR_A_DATABASE.items():
         if name not in jars:
-            return f"{given}: no {name}*.jar in lib/optional{line.format(_optional(given))}"
+            return f"{root}: no {name}*.jar in lib/optional{line.format(_optional(root))}"
     return ""
 
 
@@ -122,9 +122,9 @@ def version() -> str:
     with zipfile.ZipFile(jar) as archive:
         for name in archive.namelist():
             if name.endswith("activemq-broker/pom.properties"):
-                found = re.search(r"^version=(.+)$", archive.read(name).decode(), re.MULTILINE)
-                if found:
-                    return found[1].strip()
+                version_line = re.search(r"^version=(.+)$", archive.read(name).decode(), re.MULTILINE)
+                if version_line:
+                    return version_line[1].strip()
     return _version(jar.resolve())
 
 
@@ -144,28 +144,28 @@ def elsewhere() -> str:
     return next((str(jar) for jar in jars().values() if not jar.is_relative_to(place)), "")
 
 
-def there(jar: Path, place: str) -> str:
+def path_at(jar: Path, place: str) -> str:
     """Return where a jar is if the distribution is at ``place``."""
-    here = home()
-    return f"{place}/{jar.relative_to(here).as_posix()}" if jar.is_relative_to(here) else str(jar)
+    unpacked = home()
+    return f"{place}/{jar.relative_to(unpacked).as_posix()}" if jar.is_relative_to(unpacked) else str(jar)
 
 
 def class_path(jars: dict[str, Path], place: str) -> str:
     """Return the jars that a broker with STOMP needs, and those by which it is asked.
 
-    The paths are as ``there`` gives them.
+    The paths are as ``path_at`` gives them.
     """
     used = (jar for name, jar in jars.items() if name not in _AGENTS and not name.startswith(_UNUSED))
-    return ":".join(there(jar, place) for jar in used)
+    return ":".join(path_at(jar, place) for jar in used)
 
 
-def _place(given: str) -> Path:
-    unpacked = Path(given) / _UNPACKED
-    return (unpacked if unpacked.is_dir() else Path(given)).resolve()
+def _place(root: str) -> Path:
+    unpacked = Path(root) / _UNPACKED
+    return (unpacked if unpacked.is_dir() else Path(root)).resolve()
 
 
-def _optional(given: str) -> Path:
-    return _place(given) / "lib" / "optional"
+def _optional(root: str) -> Path:
+    return _place(root) / "lib" / "optional"
 
 
 def _jars(place: Path) -> dict[str, Path]:
@@ -173,18 +173,18 @@ def _jars(place: Path) -> dict[str, Path]:
 
     Debian's are links to where packages have them, or else the machine; some lead nowhere.
     """
-    found: dict[str, Path] = {}
+    jars_by_name: dict[str, Path] = {}
     debian = place.parent / "java"
     for part in _PARTS:
         for jar in sorted((place / "lib" / part).glob("*.jar")):
             real = jar if jar.exists() else _MACHINE / jar.name
             if real.exists():
-                found.setdefault(_name(jar), real)
+                jars_by_name.setdefault(_name(jar), real)
     for name in (*_NEEDED, *_FOR_A_DATABASE):
         for directory in (debian, _MACHINE):
-            if name not in found and (jar := directory / f"{name}.jar").exists():
-                found[name] = jar
-    return found
+            if name not in jars_by_name and (jar := directory / f"{name}.jar").exists():
+                jars_by_name[name] = jar
+    return jars_by_name
 
 
 def _name(jar: Path) -> str:
@@ -192,5 +192,5 @@ def _name(jar: Path) -> str:
 
 
 def _version(jar: Path) -> str:
-    found = re.search(r"-(\d[\w.]*)$", jar.stem)
-    return found[1] if found else "unknown"
+    number = re.search(r"-(\d[\w.]*)$", jar.stem)
+    return number[1] if number else "unknown"

@@ -101,24 +101,24 @@ class Management:
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DURABLE})
         stored: list[StoredMessage] = []
         for bean in sorted(bean for bean in beans or () if _KEPT in bean):
-            told, messages = await self._jolokia.ask(
+            attributes, messages = await self._jolokia.ask(
                 admin,
                 {"type": "read", "mbean": bean, "attribute": list(_TOLD)},
                 {"type": "exec", "mbean": bean, "operation": "browse()"},
             )
-            if told is None:
+            if attributes is None:
                 raise OSError(f"{bean} at {admin} is gone")
-            topic, name = TOPIC + told["DestinationName"], told["SubscriptionName"]
-            waiting, shown = told[_PENDING], _stored(topic, messages or ())
-            if told["Active"]:  # without a consumer it counts what is stored, delivered or not
-                waiting += told[_DISPATCHED]
-            if waiting not in (0, len(shown)):
+            topic, name = TOPIC + attributes["DestinationName"], attributes["SubscriptionName"]
+            waiting, readable = attributes[_PENDING], _stored(topic, messages or ())
+            if attributes["Active"]:  # without a consumer it counts what is stored, delivered or not
+                waiting += attributes[_DISPATCHED]
+            if waiting not in (0, len(readable)):
                 raise OSError(
-                    f"which {waiting} of {len(shown)} messages of {topic} at {admin} {name} waits for"
+                    f"which {waiting} of {len(readable)} messages of {topic} at {admin} {name} waits for"
                 )
             stored += [
                 msgspec.structs.replace(message, queue=topic, subscription=name)
-                for message in shown[:waiting]
+                for message in readable[:waiting]
             ]
         return stored
 
@@ -144,12 +144,12 @@ def _key(bean: str, name: str) -> str:
 
 def _stored(queue: str, messages: Sequence[Mapping[str, Any]]) -> list[StoredMessage]:
     store = "dead-letter" if queue == DEAD_LETTERS else "main"
-    found = []
+    stored = []
     for message in messages:
         text = message.get("Text")
         octets = bytes(octet % 256 for octet in message.get("BodyPreview") or ())
         origin = _origin(message) if store == "dead-letter" else ""
-        found.append(
+        stored.append(
             StoredMessage(
                 store=store,
                 queue=origin or queue,
@@ -159,7 +159,7 @@ def _stored(queue: str, messages: Sequence[Mapping[str, Any]]) -> list[StoredMes
                 origin=bool(origin),
             )
         )
-    return found
+    return stored
 
 
 def _origin(message: Mapping[str, Any]) -> str:

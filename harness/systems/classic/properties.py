@@ -129,21 +129,21 @@ Chosen = dict[str, dict[str, Any]]
 """Element -> attribute -> value."""
 
 
-def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
+def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str) -> Chosen:
     """Return a spec's properties of one node, by element.
 
     Raises UsageError that names the wrong property and the nearest known one.
     """
     elements = ELEMENTS[policy]
-    found: Chosen = {}
+    by_element: Chosen = {}
     for whose in ("*", node.name):
-        for name, value in given.get(whose, {}).items():
+        for name, value in assigned.get(whose, {}).items():
             element, _, attribute = name.partition(".")
             kind = elements.get(element, {}).get(attribute)
             if kind is None:
-                known = [f"{element}.{each}" for element, keys in elements.items() for each in keys]
+                names = [f"{element}.{key}" for element, keys in elements.items() for key in keys]
                 raise UsageError(
-                    f"--set {name}: unknown property of classic with policy {policy}: {near(name, known)}"
+                    f"--set {name}: unknown property of classic with policy {policy}: {near(name, names)}"
                 )
-            found.setdefault(element, {})[attribute] = checked(f"--set {whose}:{name}", value, kind)
-    return found
+            by_element.setdefault(element, {})[attribute] = checked(f"--set {whose}:{name}", value, kind)
+    return by_element

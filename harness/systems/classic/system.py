@@ -96,7 +96,7 @@ class ClassicSystem(Management):
         for node in nodes if self._bridged else ():
             status = statuses.get(node.name)
             peers = [] if status is None else status.details.get(BRIDGES, [])
-            if far := [each.name for each in nodes if each.name not in (node.name, *peers)]:
+            if far := [peer.name for peer in nodes if peer.name not in (node.name, *peers)]:
                 missing.setdefault(node.name, f"{node.name} has no bridge to {', '.join(far)}")
         return missing
 
@@ -123,11 +123,11 @@ class ClassicSystem(Management):
             for pair in pairs
             for number, role in enumerate(_CONFIGURED[spec.policy], 1)
         )
-        known = ["*", *(node.name for node in nodes)]
-        known += [store.NAME] if spec.policy == SHARED_STORE else []
+        names = ["*", *(node.name for node in nodes)]
+        names += [store.NAME] if spec.policy == SHARED_STORE else []
         for name in spec.properties:
-            if name not in known:
-                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+            if name not in names:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, names)}')
         for node in nodes:
             properties.chosen(spec.properties, node, spec.policy)
         return nodes

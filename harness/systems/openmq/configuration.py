@@ -55,8 +55,8 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 def settings(chosen: Mapping[str, Any], policy: str) -> dict[str, Any]:
     """Return what is chosen, and for the rest the defaults of a test."""
-    known = properties.KNOWN[policy]
-    return {**{name: value for name, value in _DEFAULTS.items() if name in known}, **chosen}
+    types = properties.KNOWN[policy]
+    return {**{name: value for name, value in _DEFAULTS.items() if name in types}, **chosen}
 
 
 def files(
@@ -85,7 +85,9 @@ def files(
     elif listen["cluster"].host != _ANY:
         values["imq.hostname"] = listen["cluster"].host
     if policy == CONVENTIONAL:
-        values["imq.cluster.brokerlist"] = ",".join(f"{each.name}:{each.ports['cluster']}" for each in nodes)
+        values["imq.cluster.brokerlist"] = ",".join(
+            f"{broker.name}:{broker.ports['cluster']}" for broker in nodes
+        )
         if master is not None:
             values[MASTER_BROKER] = f"{master}:{PORTS['cluster']}"
     if policy == HA_DATABASE:
@@ -100,8 +102,8 @@ def files(
                 f"jdbc:postgresql://{hosts[DATABASE]}/{program.DATABASE}"
             ),
         }
-    found = {logical.partition(":")[0]: address.host for logical, address in hosts.items()}
-    peers = {each.name: found[each.name] for each in nodes if each.name in found}
+    addresses = {logical.partition(":")[0]: address.host for logical, address in hosts.items()}
+    peers = {broker.name: addresses[broker.name] for broker in nodes if broker.name in addresses}
     lines = "".join(f"{address} {name}\n" for name, address in peers.items())
     return {
         "broker.properties": "".join(f"{name}={_word(value)}\n" for name, value in values.items()).encode(),
@@ -157,12 +159,14 @@ def _start(node: NodePlan, layout: Layout, peers: Sequence[str], *, database: bo
         "  printf 'imq.persist.jdbc.postgresql.password=%s\\n' \"$PGPASSWORD\"",
     ]
     names = rf"\1 {node.name} $(uname -n)"
-    found = [f'ip -o route get {peer} | sed "s/.* src \\([^ ]*\\) .*/{names}/"; ' for peer in peers[:1]]
-    own = "".join(f"grep -qw {node.name} /etc/hosts || {line}" for line in found)
+    address_lines = [
+        f'ip -o route get {peer} | sed "s/.* src \\([^ ]*\\) .*/{names}/"; ' for peer in peers[:1]
+    ]
+    host_lines = "".join(f"grep -qw {node.name} /etc/hosts || {line}" for line in address_lines)
     lines = [
         "trap : TERM",
         f"mkdir -p {shlex.quote(layout.data)}/instances",
-        f"{{ {own}cat /etc/hosts {etc}/peers; }} > {etc}/hosts",
+        f"{{ {host_lines}cat /etc/hosts {etc}/peers; }} > {etc}/hosts",
         "while :; do",
         f"  {{ cat {etc}/broker.properties",
         *(secrets if database else []),

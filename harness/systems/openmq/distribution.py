@@ -42,15 +42,15 @@ LEFT_OUT: Final = ("javadoc/*", "examples/*", "bin/*.exe", "lib/help/*", "lib/*.
 
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
-    given = given_home(HOME)
-    if not given:
+    root = given_home(HOME)
+    if not root:
         return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    place = _place(given)
+    place = _place(root)
     if not (place / _BROKER).is_file():
-        return f"{given}: no {_BROKER}, so no distribution; one is got by: {_FETCH}"
+        return f"{root}: no {_BROKER}, so no distribution; one is got by: {_FETCH}"
     release = _release(place)
     if not release.startswith("6."):
-        return f"{given} is Open MQ {release or 'of an unknown release'}: 6 is known here, got by: {_FETCH}"
+        return f"{root} is Open MQ {release or 'of an unknown release'}: 6 is known here, got by: {_FETCH}"
     return _without(_AGENT, "Jolokia's agent, by which brokers are asked")
 
 
@@ -87,9 +87,9 @@ def class_path(place: str) -> str:
     return ":".join(f"{place}/{jar}" for jar in jars)
 
 
-def _place(given: str) -> Path:
-    inside = Path(given) / "mq"
-    return (inside if inside.is_dir() else Path(given)).resolve()
+def _place(root: str) -> Path:
+    inside = Path(root) / "mq"
+    return (inside if inside.is_dir() else Path(root)).resolve()
 
 
 def _release(place: Path) -> str:
@@ -98,18 +98,20 @@ def _release(place: Path) -> str:
             manifest = jar.read("META-INF/MANIFEST.MF").decode(errors="replace")
     except (OSError, KeyError, zipfile.BadZipFile):
         return ""
-    found = re.search(r"^Specification-Version: *(\S+)", manifest, re.MULTILINE)
-    return found[1] if found else ""
+    version_line = re.search(r"^Specification-Version: *(\S+)", manifest, re.MULTILINE)
+    return version_line[1] if version_line else ""
 
 
 def _extra(place: Path, name: str) -> list[Path]:
     return sorted((place / _EXTRA).glob(f"{name}-[0-9]*.jar"))
 
 
-def _without(name: str, what: str) -> str:
-    given = given_home(HOME)
-    place = _place(given)
+def _without(name: str, purpose: str) -> str:
+    root = given_home(HOME)
+    place = _place(root)
     if _extra(place, name):
         return ""
     into = place / _EXTRA
-    return f"{given}: no {name}-*.jar in {_EXTRA}, {what}: {_COPY}{_ARTIFACTS[name]} -DoutputDirectory={into}"
+    return (
+        f"{root}: no {name}-*.jar in {_EXTRA}, {purpose}: {_COPY}{_ARTIFACTS[name]} -DoutputDirectory={into}"
+    )

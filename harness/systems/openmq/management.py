@@ -62,7 +62,7 @@ class _Members:
     """The question about the cluster's brokers, and its last answer."""
 
     answer: Sequence[Mapping[str, Any]] = ()
-    asked: asyncio.Task[Sequence[Any]] | None = None
+    request: asyncio.Task[Sequence[Any]] | None = None
     since_s: float = 0.0
 
 
@@ -110,17 +110,17 @@ class Management:
 
     async def _of_the_cluster(self, admin: Address) -> Sequence[Mapping[str, Any]]:
         """Return what a broker says of each broker; at most one question waits at a time."""
-        known = self._members.setdefault(admin, _Members())
+        members = self._members.setdefault(admin, _Members())
         now = asyncio.get_running_loop().time()
-        if (known.asked is None or known.asked.done()) and now - known.since_s > _AGAIN_S:
+        if (members.request is None or members.request.done()) and now - members.since_s > _AGAIN_S:
             question = {"type": "exec", "mbean": _CLUSTER, "operation": "getBrokerInfo()"}
-            known.asked, known.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
-            known.asked.add_done_callback(_heard)
-        if known.asked is not None:
-            await asyncio.wait((known.asked,), timeout=_MEMBERS_S)
-            if known.asked.done() and known.asked.exception() is None:
-                known.answer = known.asked.result()[0] or ()
-        return known.answer
+            members.request, members.since_s = asyncio.create_task(self._jolokia.ask(admin, question)), now
+            members.request.add_done_callback(_heard)
+        if members.request is not None:
+            await asyncio.wait((members.request,), timeout=_MEMBERS_S)
+            if members.request.done() and members.request.exception() is None:
+                members.answer = members.request.result()[0] or ()
+        return members.answer
 
     def _taken_by(self, name: str, members: Sequence[Mapping[str, Any]]) -> tuple[Takeover, ...]:
         """Return the takeovers of a broker, as the database says.
@@ -129,12 +129,15 @@ class Management:
         writes another time, and still counts as taken over until it serves.
         """
         taken = {
-            (name, one["ID"]): int(one["StatusTimestamp"] or 0)
-            for one in members
-            if one["TakeoverBrokerID"] == name and one["StateLabel"] == _TAKEN
+            (name, member["ID"]): int(member["StatusTimestamp"] or 0)
+            for member in members
+            if member["TakeoverBrokerID"] == name and member["StateLabel"] == _TAKEN
         }
-        others = {key: time for key, time in self._numbers.items() if key[0] != name}
-        self._numbers = {**others, **{key: self._numbers.get(key, time) for key, time in taken.items()}}
+        other_numbers = {key: time for key, time in self._numbers.items() if key[0] != name}
+        self._numbers = {
+            **other_numbers,
+            **{key: self._numbers.get(key, time) for key, time in taken.items()},
+        }
         return tuple(Takeover(node_id=key[1], life=self._numbers[key]) for key in taken)
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
@@ -145,19 +148,24 @@ class Management:
         with one database, a message that only other brokers show was taken over by one of them, or
         is gone; they do not say which. So one copy is reported as one that is to be forwarded.
         """
-        shown = await self._shown(admin)
+        messages_shown = await self._messages_shown(admin)
         waiting = await self._durable(admin)
         if not self.clustered:
-            return [_stored(queue, message, _MAIN) for queue, message in shown] + waiting
-        others = [each for each in self._members if each != admin] if self.one_store else []
-        holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in shown})}
-        for other in others:
+            return [_stored(queue, message, _MAIN) for queue, message in messages_shown] + waiting
+        peers = [peer for peer in self._members if peer != admin] if self.one_store else []
+        holders = {admin: (await self._host(admin), {message["MessageID"] for _, message in messages_shown})}
+        for other in peers:
             with contextlib.suppress(OSError):  # a broker that is gone, or waits to start, shows nothing
-                messages = [message["MessageID"] for _, message in await self._shown(other)]
+                messages = [message["MessageID"] for _, message in await self._messages_shown(other)]
                 holders[other] = await self._host(other), {*messages}
-        kept = [(*one, self._keeper(one[1]["MessageID"], holders)) for one in shown]
-        mine = [(queue, message, store) for queue, message, (keeper, store) in kept if keeper == admin]
-        return [_stored(*one) for one in mine] + waiting
+        with_keeper = [
+            (*message_shown, self._keeper(message_shown[1]["MessageID"], holders))
+            for message_shown in messages_shown
+        ]
+        own_messages = [
+            (queue, message, store) for queue, message, (keeper, store) in with_keeper if keeper == admin
+        ]
+        return [_stored(*message_shown) for message_shown in own_messages] + waiting
 
     def _keeper(
         self, message: str, holders: Mapping[Address, tuple[str, Container[str]]]
@@ -172,12 +180,12 @@ class Management:
 
     async def _host(self, admin: Address) -> str:
         """Return the broker's address in its cluster, which is also in the ids of its messages."""
-        (found,) = await self._jolokia.ask(
+        (cluster,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _CLUSTER, "attribute": ["LocalBrokerInfo"]}
         )
-        if found is None:
+        if cluster is None:
             raise OSError(f"the broker at {admin} is not in its cluster yet")
-        host: str = found["LocalBrokerInfo"]["Address"].partition(":")[0]
+        host: str = cluster["LocalBrokerInfo"]["Address"].partition(":")[0]
         return host
 
     async def _durable(self, admin: Address) -> list[StoredMessage]:
@@ -188,34 +196,42 @@ class Management:
         there, so in a cluster only a topic without any messages is known. Raises OSError in any
         other case.
         """
-        shown = await self._shown(admin, _TOPIC)
-        if not shown:
+        messages_shown = await self._messages_shown(admin, _TOPIC)
+        if not messages_shown:
             return []
         (consumers,) = await self._jolokia.ask(
             admin, {"type": "exec", "mbean": _CONSUMERS, "operation": "getConsumerInfo()"}
         )
         stored: list[StoredMessage] = []
-        for topic in sorted({topic for topic, _ in shown}):
-            messages = [message for name, message in shown if name == topic]
+        for topic in sorted({topic for topic, _ in messages_shown}):
+            messages = [message for name, message in messages_shown if name == topic]
             if self.clustered:
                 raise OSError(f"topic {topic} at {admin} has {len(messages)} messages, for whom is not told")
-            for one in consumers or ():
-                waiting = one["NumMsgsPending"] if one["Durable"] and one["DestinationName"] == topic else 0
+            for consumer in consumers or ():
+                waiting = (
+                    consumer["NumMsgsPending"]
+                    if consumer["Durable"] and consumer["DestinationName"] == topic
+                    else 0
+                )
                 if waiting not in (0, len(messages)):
-                    name = one["DurableName"]
+                    name = consumer["DurableName"]
                     raise OSError(f"which {waiting} messages of topic {topic} at {admin} {name} waits for")
                 stored += [
                     msgspec.structs.replace(
-                        _stored(topic, message, _MAIN), queue=TOPIC + topic, subscription=one["DurableName"]
+                        _stored(topic, message, _MAIN),
+                        queue=TOPIC + topic,
+                        subscription=consumer["DurableName"],
                     )
                     for message in messages[:waiting]
                 ]
         return stored
 
-    async def _shown(self, admin: Address, kind: str = _QUEUE) -> list[tuple[str, Mapping[str, Any]]]:
+    async def _messages_shown(
+        self, admin: Address, kind: str = _QUEUE
+    ) -> list[tuple[str, Mapping[str, Any]]]:
         """Return queue and message, or topic and message, of all that a broker shows."""
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _DESTINATIONS.format(kind)})
-        shown: list[tuple[str, Mapping[str, Any]]] = []
+        messages_shown: list[tuple[str, Mapping[str, Any]]] = []
         for bean in sorted(beans or ()):
             queue = bean.partition('name="')[2].partition('"')[0]
             counted, messages = await self._jolokia.ask(
@@ -234,8 +250,8 @@ class Management:
                 raise OSError(
                     f"queue {queue} at {admin} showed {len(messages)} of its {counted['NumMsgs']} messages"
                 )
-            shown += [(queue, message) for message in messages]
-        return shown
+            messages_shown += [(queue, message) for message in messages]
+        return messages_shown
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """Run ``imqcmd shutdown bkr``, with -nofailover if no broker may take over."""
@@ -257,25 +273,25 @@ class Management:
         if command == "members":
             return {
                 MEMBERS: [
-                    {"broker-id": one["ID"], "state": _WORDS.get(one["StateLabel"], one["StateLabel"])}
-                    for one in members or ()
+                    {"broker-id": item["ID"], "state": _WORDS.get(item["StateLabel"], item["StateLabel"])}
+                    for item in members or ()
                 ]
             }
         (broker,) = await self._jolokia.ask(
             admin, {"type": "read", "mbean": _BROKER, "attribute": ["InstanceName"]}
         )
         taken = self._taken_by(broker["InstanceName"], members or ())
-        return {"taken-over": [one.node_id for one in taken]}
+        return {"taken-over": [item.node_id for item in taken]}
 
     async def _steer(self, admin: Address, operation: str, *arguments: Any) -> None:
         question = {"type": "exec", "mbean": _STEERED, "operation": operation, "arguments": [*arguments]}
         await self._jolokia.ask(admin, question)
 
 
-def _heard(asked: asyncio.Task[Sequence[Any]]) -> None:
+def _heard(request: asyncio.Task[Sequence[Any]]) -> None:
     """Retrieve the failure of an answer that no caller awaits any more."""
-    if not asked.cancelled():
-        asked.exception()
+    if not request.cancelled():
+        request.exception()
 
 
 def _stored(queue: str, message: Mapping[str, Any], store: str) -> StoredMessage:

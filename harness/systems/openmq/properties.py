@@ -67,22 +67,22 @@ KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
 
 
 def chosen(
-    given: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str, names: Sequence[str]
+    assigned: Mapping[str, Mapping[str, Any]], node: NodePlan, policy: str, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return a spec's properties of one node.
 
     Raises UsageError that names the wrong property and the nearest known one.
     """
-    known = KNOWN[policy]
-    found: dict[str, Any] = {}
+    types = KNOWN[policy]
+    values: dict[str, Any] = {}
     for whose in ("*", node.name):
-        for name, value in given.get(whose, {}).items():
-            if name not in known:
+        for name, value in assigned.get(whose, {}).items():
+            if name not in types:
                 raise UsageError(
-                    f"--set {name}: unknown property of openmq with policy {policy}: {near(name, [*known])}"
+                    f"--set {name}: unknown property of openmq with policy {policy}: {near(name, [*types])}"
                 )
-            found[name] = checked(f"--set {whose}:{name}", value, known[name])
-    master = found.get(MASTER_BROKER)
+            values[name] = checked(f"--set {whose}:{name}", value, types[name])
+    master = values.get(MASTER_BROKER)
     if master is not None and master not in names:
         raise UsageError(f'--set {MASTER_BROKER}={master}: no node "{master}": {near(master, [*names])}')
-    return found
+    return values

@@ -84,10 +84,12 @@ class OpenmqSystem(Management):
         broker, no order is promised of what they sent to both.
         """
         nodes = self.plan(spec)
-        alone = all(self._settings(spec, node, nodes)[properties.ACTIVE_CONSUMERS] == 1 for node in nodes)
+        has_single_consumers = all(
+            self._settings(spec, node, nodes)[properties.ACTIVE_CONSUMERS] == 1 for node in nodes
+        )
         return Promises(
             nack="none",
-            groups=alone and spec.policy != HA_DATABASE,
+            groups=has_single_consumers and spec.policy != HA_DATABASE,
             independent_pairs=False,  # a master broker, and the home of each destination
             monotonic_clocks=False,
         )
@@ -112,10 +114,10 @@ class OpenmqSystem(Management):
             )
             for name in names
         )
-        known = ["*", *names]
+        node_names = ["*", *names]
         for name in spec.properties:
-            if name not in known:
-                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+            if name not in node_names:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, node_names)}')
         for node in nodes:
             runtime.heap_mb(self._settings(spec, node, nodes).get(properties.HEAP, configuration.HEAP))
         return nodes
@@ -130,9 +132,9 @@ class OpenmqSystem(Management):
             elif self.clustered and status.details[LIVE_S] < _LINKED_S:
                 missing[node.name] = f"{node.name} has served for less than {_LINKED_S:g} s"
             elif self.clustered:
-                seen = sum(one["StateLabel"] == _OPERATING for one in status.details[MEMBERS])
-                if seen < len(nodes):
-                    missing[node.name] = f"{node.name} knows of {seen} of {len(nodes)} running brokers"
+                operating = sum(member["StateLabel"] == _OPERATING for member in status.details[MEMBERS])
+                if operating < len(nodes):
+                    missing[node.name] = f"{node.name} knows of {operating} of {len(nodes)} running brokers"
         return missing
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
@@ -193,5 +195,5 @@ class OpenmqSystem(Management):
 
     @staticmethod
     def _settings(spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> dict[str, Any]:
-        chosen = properties.chosen(spec.properties, node, spec.policy, [each.name for each in nodes])
+        chosen = properties.chosen(spec.properties, node, spec.policy, [peer.name for peer in nodes])
         return configuration.settings(chosen, spec.policy)

@@ -37,7 +37,7 @@ class AdminClients:
 
     async def status(self, admin: Address) -> Status:
         """Return the status of a broker; raise OSError if nothing answers."""
-        answer = await self._kept(admin, "status", {"queues": False})
+        answer = await self._request_on_kept_connection(admin, "status", {"queues": False})
         return Status(
             name=answer["name"],
             node_id=answer.get("node-id"),
@@ -63,22 +63,22 @@ class AdminClients:
         A subscription that is not durable names no client. Raises OSError for a broker that is not
         live.
         """
-        answer = await self._kept(admin, "status", {})
+        answer = await self._request_on_kept_connection(admin, "status", {})
         if answer["role"] != LIVE:
             raise OSError(f"{answer['name']} is not live, but {answer['role']}")
-        kept = (_SUBSCRIPTION.fullmatch(one["name"]) for one in answer["queues"])
-        return {(one[1], one[2]) for one in kept if one is not None and "::." not in one[0]}
+        matches = (_SUBSCRIPTION.fullmatch(item["name"]) for item in answer["queues"])
+        return {(item[1], item[2]) for item in matches if item is not None and "::." not in item[0]}
 
     async def contents(self, admin: Address) -> Mirrored:
         """Return the contents of a live that waits for its backup, or of that backup."""
-        answer = await self._kept(admin, "contents", {})
+        answer = await self._request_on_kept_connection(admin, "contents", {})
         return Mirrored(answer["last"], answer["contents"])
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
         """Return the live brokers that it is linked with, and those that it sends clients to."""
-        answer = await self._kept(admin, "views", {})
-        found: dict[str, dict[str, str]] = answer["views"]
-        return found
+        answer = await self._request_on_kept_connection(admin, "views", {})
+        peers: dict[str, dict[str, str]] = answer["views"]
+        return peers
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """Ask for a clean stop; ``failover`` overrides failover-on-shutdown for this once."""
@@ -95,7 +95,9 @@ class AdminClients:
         finally:
             connection.close()
 
-    async def _kept(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _request_on_kept_connection(
+        self, admin: Address, command: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
         if admin not in self._connections:
             self._connections[admin] = self._connection(admin)
         return await self._request(self._connections[admin], admin, command, arguments)
@@ -115,13 +117,13 @@ class AdminClients:
 def stored(message: Mapping[str, Any]) -> StoredMessage:
     """Return a message as a broker describes it."""
     queue = message.get("origin", message["queue"])
-    kept = _SUBSCRIPTION.fullmatch(queue)
+    matched = _SUBSCRIPTION.fullmatch(queue)
     return StoredMessage(
         store=message["store"],
-        queue=queue if kept is None else kept[1],
+        queue=queue if matched is None else matched[1],
         group=message.get("group"),
         body=base64.b64decode(message["body"]),
         digest=message.get("crc32c"),
-        subscription=None if kept is None else kept[2],
+        subscription=None if matched is None else matched[2],
         origin="origin" in message,
     )

@@ -93,12 +93,14 @@ def table(
     }
     defaults = {**TEST_DEFAULTS, **of_load(spec), **POLICIES[spec.policy].defaults(node, hosts)}
     made = config.apply(made, defaults)
-    everywhere, own = (
+    everywhere, own_properties = (
         dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
         for chosen in ("*", node.name)
     )
     try:
-        return config.apply(made, {**everywhere, **own}, f"--set {node.name if own else '*'}")
+        return config.apply(
+            made, {**everywhere, **own_properties}, f"--set {node.name if own_properties else '*'}"
+        )
     except config.ConfigurationError as error:
         problem = str(error)
     try:
@@ -119,16 +121,16 @@ def attempts(spec: TestSpec) -> tuple[int, int]:
     -1: never, or not known. If several settings may hold for a queue, these are the lowest and the
     highest.
     """
-    known = _of_addresses(spec, "max-delivery-attempts", AddressSettings().max_delivery_attempts)
-    others = any(
-        one.startswith(ADDRESSES) and not one.startswith(f"{ADDRESSES}#.")
-        for given in spec.properties.values()
-        for one in given
+    bounds = _of_addresses(spec, "max-delivery-attempts", AddressSettings().max_delivery_attempts)
+    has_own_value = any(
+        name.startswith(ADDRESSES) and not name.startswith(f"{ADDRESSES}#.")
+        for node_properties in spec.properties.values()
+        for name in node_properties
     )
-    if others:  # each of these has its own value, or the default
-        known.append(AddressSettings().max_delivery_attempts)
-    least = min((some for some in known if some >= 0), default=-1)
-    return least, -1 if min(known) < 0 else max(known)
+    if has_own_value:  # each of these has its own value, or the default
+        bounds.append(AddressSettings().max_delivery_attempts)
+    least = min((bound for bound in bounds if bound >= 0), default=-1)
+    return least, -1 if min(bounds) < 0 else max(bounds)
 
 
 def redelivery_s(spec: TestSpec) -> float:
@@ -141,15 +143,15 @@ def _of_addresses(spec: TestSpec, setting: str, default: int) -> list[int]:
     name, everywhere = f"{ADDRESSES}#.{setting}", spec.properties.get("*", {})
     return [everywhere.get(name, of_load(spec).get(name, default))] + [
         value
-        for given in spec.properties.values()
-        for one, value in given.items()
-        if one.startswith(ADDRESSES) and one.endswith(f".{setting}")
+        for node_properties in spec.properties.values()
+        for property_name, value in node_properties.items()
+        if property_name.startswith(ADDRESSES) and property_name.endswith(f".{setting}")
     ]
 
 
-def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
+def _properties(values: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
     """Yield the properties that concern ``node``, with the role written out."""
-    for name, value in given.items():
+    for name, value in values.items():
         policy, dot, rest = name.removeprefix(_HA).partition(".")
         if not (name.startswith(_HA) and dot and policy in POLICIES and POLICIES[policy].by_role):
             yield name, value

@@ -37,5 +37,5 @@ class Credentials:
         """
         return self._derived(f"nonce {next(self._handshakes)}")
 
-    def _derived(self, what: str) -> bytes:
-        return hashlib.sha256(self._salt + what.encode()).digest()
+    def _derived(self, purpose: str) -> bytes:
+        return hashlib.sha256(self._salt + purpose.encode()).digest()

@@ -44,10 +44,13 @@ class WorldDatabase:
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
         """Send one request and return its answer; a request without an answer may have happened."""
-        asked = False
+        is_sent = False
         request = DatabaseRequest(
             self._client,
-            tuple(DatabaseCall(one.sql, one.parameters, one.many, one.count) for one in statements),
+            tuple(
+                DatabaseCall(statement.sql, statement.parameters, statement.many, statement.count)
+                for statement in statements
+            ),
         )
         try:
             async with asyncio.timeout(timeout_s), self._turn:
@@ -59,16 +62,16 @@ class WorldDatabase:
                             self._address.host, self._address.port, limit=LIMIT
                         )
                     reader, writer = self._streams
-                    asked = True
+                    is_sent = True
                     writer.write(framed(request))
                     answer = msgspec.msgpack.decode(await read_frame(reader), type=DatabaseAnswer)
                 except BaseException:
                     self._drop()
                     raise
         except TimeoutError:
-            raise _lost(f"no answer within {timeout_s:g} s", asked=asked) from None
+            raise _lost(f"no answer within {timeout_s:g} s", is_sent=is_sent) from None
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise _lost(str(error) or type(error).__name__, asked=asked) from None
+            raise _lost(str(error) or type(error).__name__, is_sent=is_sent) from None
         return _results(answer, statements)
 
     async def close(self) -> None:
@@ -82,15 +85,15 @@ class WorldDatabase:
             self._streams = None
 
 
-def _lost(words: str, *, asked: bool) -> DatabaseError:
-    return OutcomeUnknownError(words) if asked else DatabaseUnavailableError(words)
+def _lost(words: str, *, is_sent: bool) -> DatabaseError:
+    return OutcomeUnknownError(words) if is_sent else DatabaseUnavailableError(words)
 
 
 def _results(answer: DatabaseAnswer, statements: Sequence[Statement]) -> list[Result]:
     if answer.problem == "count":
-        wanted = statements[answer.index].count
-        assert wanted is not None, "a count nobody asked for"
-        raise UnexpectedCountError(answer.index, answer.count, wanted)
+        expected = statements[answer.index].count
+        assert expected is not None, "a count nobody asked for"
+        raise UnexpectedCountError(answer.index, answer.count, expected)
     if answer.problem == "constraint":
         raise ConstraintError(answer.text)
     if answer.problem:

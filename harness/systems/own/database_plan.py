@@ -45,12 +45,12 @@ def plan(spec: TestSpec) -> DatabasePlan:
 
     Raises UsageError that names the property.
     """
-    given = spec.properties.get(NAME, {})
-    for key in given:
+    assigned = spec.properties.get(NAME, {})
+    for key in assigned:
         if key != TYPE:
             raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (TYPE,))}")
-    chosen = given.get(TYPE, "")
-    if TYPE in given and chosen not in TYPES:
+    chosen = assigned.get(TYPE, "")
+    if TYPE in assigned and chosen not in TYPES:
         raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {', '.join(TYPES[:-1])} or {TYPES[-1]}")
     urls = [str(properties[URL]) for name, properties in spec.properties.items() if URL in properties]
     if not urls:

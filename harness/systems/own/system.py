@@ -135,11 +135,11 @@ class OwnSystem(AdminClients):
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
-        known = ["*", *(node.name for node in nodes), *policy.machines]
-        known += [database_plan.NAME] if database is not None else []
+        names = ["*", *(node.name for node in nodes), *policy.machines]
+        names += [database_plan.NAME] if database is not None else []
         for name in (*spec.properties, *(store.named(spec) if policy.on_store else ())):
-            if name not in known:
-                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+            if name not in names:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, names)}')
         for node in nodes:
             table(
                 spec,
@@ -156,9 +156,11 @@ class OwnSystem(AdminClients):
         """Return times and sizes on which bugs depend; for a single broker none of a cluster."""
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
         drawn |= REFUSALS_DRAWN if of_load(spec) else {}
-        alone = [node.configured for node in nodes] == [standalone.CONFIGURED]
+        is_single = [node.configured for node in nodes] == [standalone.CONFIGURED]
         return {
-            name: choices for name, choices in drawn.items() if not (alone and name.startswith("cluster."))
+            name: choices
+            for name, choices in drawn.items()
+            if not (is_single and name.startswith("cluster."))
         }
 
     def files(

@@ -54,7 +54,7 @@ def node_name(name: str) -> str:
 
 
 def files(
-    given: Mapping[str, Mapping[str, Any]],
+    assigned: Mapping[str, Mapping[str, Any]],
     node: NodePlan,
     nodes: Sequence[NodePlan],
     layout: Layout,
@@ -69,7 +69,7 @@ def files(
 
     ``runtime`` is the directory of Erlang's programs within its tree.
     """
-    settings = {**_DEFAULTS, **properties.chosen(given, node)}
+    settings = {**_DEFAULTS, **properties.chosen(assigned, node)}
     machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
     return {
         "rabbitmq.conf": _settings(settings, nodes, listen, password),
@@ -93,8 +93,8 @@ def _settings(
         "default_user": USER,
         "default_pass": password,
         **{
-            f"cluster_formation.classic_config.nodes.{number}": node_name(each.name)
-            for number, each in enumerate(nodes, 1)
+            f"cluster_formation.classic_config.nodes.{number}": node_name(peer.name)
+            for number, peer in enumerate(nodes, 1)
         },
         **{name: value for name, value in settings.items() if not name.startswith(properties.QUEUE)},
     }
@@ -109,7 +109,7 @@ def _start(
     So there is one process.
     """
     name = node_name(node.name)
-    server, erlang = (layout.homes[which] for which in (SERVER, ERLANG))
+    server, erlang = (layout.homes[home] for home in (SERVER, ERLANG))
     flags = {
         "-sname": name,
         "-start_epmd": "false",

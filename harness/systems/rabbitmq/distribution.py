@@ -58,19 +58,19 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
     try:
-        found()
+        find_distribution()
     except InfrastructureError as error:
         return str(error).removeprefix("rabbitmq: ")
     return ""
 
 
-def found() -> Distribution:
+def find_distribution() -> Distribution:
     """Return the distribution. Raises InfrastructureError that says what is missing."""
-    given = given_home(HOME)
-    place = Path(given or INSTALLED).resolve()
+    root = given_home(HOME)
+    place = Path(root or INSTALLED).resolve()
     servers = sorted(server for pattern in _SERVERS for server in place.glob(pattern))
     if not servers:
-        where = f"{given}: no sbin/rabbitmq-server" if given else "not installed"
+        where = f"{root}: no sbin/rabbitmq-server" if root else "not installed"
         raise InfrastructureError(
             f"rabbitmq: {where}; on Debian: {_FETCH}; or give --system-home PATH or {HOME}=PATH of one that "
             f"is only unpacked, as by: {_UNPACK}, then --system-home rabbitmq"
@@ -79,7 +79,7 @@ def found() -> Distribution:
     version = _version(server)
     numbers = tuple(int(number) for number in version.split(".")[:2]) if version else ()
     if not _OLDEST <= numbers <= _NEWEST:
-        oldest, newest = (".".join(map(str, which)) for which in (_OLDEST, _NEWEST))
+        oldest, newest = (".".join(map(str, version_bound)) for version_bound in (_OLDEST, _NEWEST))
         raise InfrastructureError(
             f"rabbitmq: {server} is RabbitMQ {version or 'of an unknown version'}: "
             f"{oldest} to {newest} are known here, on Debian: {_FETCH}"

@@ -36,13 +36,13 @@ async def evaluate(program: Path, address: Address, cookie: str, expressions: st
             env={**os.environ, "HOME": home},
         )
         try:
-            said, _ = await process.communicate(expressions.encode())
+            printed, _ = await process.communicate(expressions.encode())
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-    if not said.endswith(_DONE):
-        raise OSError(f"{address}: {said[-300:].decode(errors='replace').strip() or 'no answer'}")
-    return said.removesuffix(_DONE)
+    if not printed.endswith(_DONE):
+        raise OSError(f"{address}: {printed[-300:].decode(errors='replace').strip() or 'no answer'}")
+    return printed.removesuffix(_DONE)
 
 
 @contextlib.contextmanager

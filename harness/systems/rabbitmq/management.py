@@ -101,8 +101,8 @@ class Management:
         """
         await self._roles.ask(admin, "whoami")
         if admin not in self._names:
-            told = await self._roles.ask(admin, "overview?columns=node")
-            self._names[admin] = told["node"]
+            overview = await self._roles.ask(admin, "overview?columns=node")
+            self._names[admin] = overview["node"]
         if admin not in self._looking or self._looking[admin].done():
             self._looking[admin] = asyncio.create_task(self._look(admin))
         return Status(
@@ -123,11 +123,11 @@ class Management:
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Return the stored messages; each queue is read from the node that leads it."""
-        found = distribution.found()
-        program = found.erlang / "bin" / "erl_call"
-        said = await erlang.evaluate(program, await self._port(admin), self.cookie, _READ)
+        installed = distribution.find_distribution()
+        program = installed.erlang / "bin" / "erl_call"
+        printed = await erlang.evaluate(program, await self._port(admin), self.cookie, _READ)
         stored = []
-        for queue in msgspec.json.decode(said, type=list[_Queue]):
+        for queue in msgspec.json.decode(printed, type=list[_Queue]):
             if queue.delivered:
                 raise OSError(f"{queue.queue}: {queue.delivered} messages are with consumers")
             for message in queue.messages:
@@ -148,7 +148,7 @@ class Management:
         """Stop a node as ``rabbitmqctl stop`` does; other nodes then lead what it led."""
         if failover is False:
             raise OSError("what a node of RabbitMQ leads others lead when it is stopped")
-        program = distribution.found().erlang / "bin" / "erl_call"
+        program = distribution.find_distribution().erlang / "bin" / "erl_call"
         await erlang.evaluate(program, await self._port(admin), self.cookie, _STOP)
 
     async def _declare(
@@ -160,16 +160,16 @@ class Management:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DECLARE_S
-        there: set[str] = set()
+        members_there: set[str] = set()
         trouble = ""
         while loop.time() < deadline:
             try:
                 await self._api.ask(
                     admin, f"queues/%2F/{queue}", "PUT", {"durable": True, "arguments": arguments}
                 )
-                told = await self._api.ask(admin, f"queues/%2F/{queue}?disable_stats=true")
-                there = set(told["members"])
-                if there == members:
+                description = await self._api.ask(admin, f"queues/%2F/{queue}?disable_stats=true")
+                members_there = set(description["members"])
+                if members_there == members:
                     return
                 await self._api.ask(admin, f"queues/%2F/{queue}", "DELETE")
             except OSError as error:
@@ -177,7 +177,7 @@ class Management:
             await asyncio.sleep(_LOOK_S)
         raise InfrastructureError(
             f"queue {queue} could not be declared with members on {', '.join(sorted(members))}; "
-            f"it has {', '.join(sorted(there)) or 'none'}{trouble}"
+            f"it has {', '.join(sorted(members_there)) or 'none'}{trouble}"
         )
 
     async def _look(self, admin: Address) -> None:
@@ -189,12 +189,12 @@ class Management:
 
     async def _port(self, admin: Address) -> Address:
         """Return where other nodes, and so ``erl_call``, reach the node that answers there."""
-        told = await self._api.ask(admin, "overview?columns=node,listeners")
-        for listener in told["listeners"]:
-            if listener["protocol"] == "clustering" and listener["node"] == told["node"]:
+        overview = await self._api.ask(admin, "overview?columns=node,listeners")
+        for listener in overview["listeners"]:
+            if listener["protocol"] == "clustering" and listener["node"] == overview["node"]:
                 host = listener["ip_address"]
                 return Address(admin.host if host in ("::", "0.0.0.0") else host, listener["port"])
-        raise OSError(f"{admin}: {told['node']} has no distribution port")
+        raise OSError(f"{admin}: {overview['node']} has no distribution port")
 
 
 def arguments(spec: TestSpec, members: int) -> dict[str, Any]:

@@ -45,28 +45,28 @@ KNOWN: Final[Mapping[str, type]] = {
 _PARTITION_HANDLING: Final = ("pause_minority", "ignore", "autoheal")
 
 
-def chosen(given: Mapping[str, Mapping[str, Any]], node: NodePlan | None = None) -> dict[str, Any]:
+def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan | None = None) -> dict[str, Any]:
     """Return a spec's properties of one node, or of all alike.
 
     Raises UsageError that says what is wrong.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for whose in ("*",) if node is None else ("*", node.name):
-        for name, value in given.get(whose, {}).items():
+        for name, value in assigned.get(whose, {}).items():
             if name not in KNOWN:
                 raise UsageError(f"--set {name}: unknown property of rabbitmq: {near(name, KNOWN)}")
             if whose != "*" and name.startswith(QUEUE):
                 raise UsageError(
                     f"--set {whose}:{name}: a queue is the same on all nodes: --set *:{name}=..."
                 )
-            found[name] = _checked(f"--set {whose}:{name}", name, value)
-    return found
+            values[name] = _checked(f"--set {whose}:{name}", name, value)
+    return values
 
 
-def queue_arguments(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def queue_arguments(assigned: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the optional arguments of queues that a spec asks for."""
     return {
-        name.removeprefix(QUEUE): value for name, value in chosen(given).items() if name.startswith(QUEUE)
+        name.removeprefix(QUEUE): value for name, value in chosen(assigned).items() if name.startswith(QUEUE)
     }
 
 

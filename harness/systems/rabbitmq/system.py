@@ -91,11 +91,13 @@ class RabbitmqSystem(Management):
         A message that is given back more often than its delivery limit says is dropped
         (``return_one`` of ``rabbit_fifo``), whatever gave it back.
         """
-        asked = arguments(spec, spec.pairs)
-        limit = asked.get("x-delivery-limit")
+        queue_arguments = arguments(spec, spec.pairs)
+        limit = queue_arguments.get("x-delivery-limit")
         waits = [properties.chosen(spec.properties, node).get(properties.TIMEOUT) for node in self.plan(spec)]
-        waits_ms = [one for one in waits if one is not None]
-        in_order = asked["x-single-active-consumer"] and (limit is not None or not refusing(spec.workload))
+        waits_ms = [wait for wait in waits if wait is not None]
+        in_order = queue_arguments["x-single-active-consumer"] and (
+            limit is not None or not refusing(spec.workload)
+        )
         return Promises(
             nack="requeue",
             groups=not grouped(spec.workload) or in_order,
@@ -122,10 +124,10 @@ class RabbitmqSystem(Management):
             )
             for letter in string.ascii_lowercase[: spec.pairs]
         )
-        known = ["*", *(node.name for node in nodes)]
+        names = ["*", *(node.name for node in nodes)]
         for name in spec.properties:
-            if name not in known:
-                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+            if name not in names:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, names)}')
         for node in nodes:
             properties.chosen(spec.properties, node)
         return nodes
@@ -155,7 +157,7 @@ class RabbitmqSystem(Management):
 
     def version(self) -> str:
         """Return the version of the distribution."""
-        return distribution.found().version
+        return distribution.find_distribution().version
 
     def unplaced(self, environment: str) -> str:
         """Return "": the distribution that is found here is brought to any environment."""
@@ -165,10 +167,13 @@ class RabbitmqSystem(Management):
     def provision(self, spec: TestSpec) -> Provision:
         """Return what a machine must be given: the distribution, libraries and memory."""
         del spec
-        found = distribution.found()
+        installed = distribution.find_distribution()
         return Provision(
             packages=_LIBRARIES,
-            directories={distribution.SERVER: str(found.server), distribution.ERLANG: str(found.erlang)},
+            directories={
+                distribution.SERVER: str(installed.server),
+                distribution.ERLANG: str(installed.erlang),
+            },
             leave_out=("*/src/*", "*/include/*", "*/examples/*"),
             memory_mb=_NODE_MB,
         )
@@ -183,7 +188,7 @@ class RabbitmqSystem(Management):
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
         """Return the files of a node; all nodes must have the announced distribution port."""
-        found = distribution.found()
+        installed = distribution.find_distribution()
         return configuration.files(
             spec.properties,
             node,
@@ -191,7 +196,7 @@ class RabbitmqSystem(Management):
             layout,
             listen,
             hosts,
-            str(found.runtime.relative_to(found.erlang)),
+            str(installed.runtime.relative_to(installed.erlang)),
             cookie=self.cookie,
             password=self.password,
         )

@@ -53,12 +53,12 @@ class SharedStore(Policy):
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
         """Return the defaults of the role, and of the database if there is one."""
         section = _ROLE_DEFAULTS if node.database else {**_ROLE_DEFAULTS, **_LOCK_DEFAULTS}
-        ours = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
+        role_defaults = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
         if node.database is None:
-            return ours
+            return role_defaults
         return {
             STORE: "database",
-            **ours,
+            **role_defaults,
             **database_plan.TEST_DEFAULTS,
             **{f"database-store.{name}": value for name, value in _LOCK_DEFAULTS.items()},
             "database-store.store-name": node.pair,
