@@ -221,7 +221,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (None, _resurrected(rows, of, asked, lapsed) if len(stored) else None),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
-        ((shown != NONE) & _aborted(lives, shown), shown),
+        ((lives.sent != NONE) & (shown != NONE) & _aborted(lives, shown), shown),
         (None, _uncommitted(rows, lives, asked)),
         (None, of.earlier),
         (None, of.unwanted),

@@ -209,12 +209,13 @@ class Deliveries:
 def lives_and_deliveries(
     rows: Rows,
     ends: Ends,
-    offset: int = 0,
-    promises: Promises | None = None,
+    offset: int,
+    promises: Promises,
     known: SessionFacts | None = None,
-    deaths: Deaths | None = None,
-    clocks: Clocks | None = None,
-    matched: Numbers | None = None,
+    *,
+    deaths: Deaths,
+    clocks: Clocks,
+    matched: Numbers,
 ) -> tuple[Lives, Deliveries]:
     """Return the lives and the deliveries of whole messages.
 
@@ -230,7 +231,7 @@ def lives_and_deliveries(
     oks, fails, stores = rows.of(SEND_OK), rows.of(SEND_FAIL), rows.of(BROWSE)
     send_ok = first(rows.id[oks], rows.index[oks], size)
     failed = marked(rows.id[fails], size)
-    atomic = promises is None or promises.atomic
+    atomic = promises.atomic
     attempts = attempts_of(rows, ends, atomic=atomic)
     since = begun = sent
     if rows.transaction.absent:
@@ -258,7 +259,7 @@ def lives_and_deliveries(
     deliveries = counted(delivered_ids, size)
     message = rows.message[rows.first_row]
     recovered = (sent != NONE) & (delivered != NONE) & (ok == NONE) & ~aborted
-    untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE) & (message != NONE)
+    untaken = (sent != NONE) & (ok != NONE) & (delivered == NONE)
     untaken[rows.id[rows.of(ACK_INVOKE, NACK_INVOKE)]] = False
     untaken[rows.id[stores[rows.value.are("dead-letter", "expired")[stores]]]] = False
     wish = asked_by(rows, attempts)
@@ -270,16 +271,15 @@ def lives_and_deliveries(
         begun=begun, aborted=aborted, delivered=delivered, deliveries=deliveries,
         producer=as_sent(rows, rows.producer, sends), sequence=as_sent(rows, rows.sequence, sends),
         stored=marked(rows.id[stores], size), recovered=recovered,
-        sealed=sealed(rows, recovered, deaths or Deaths(), attempts), untaken=untaken,
-        in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks or Clocks()),
-        unread=_taken_back_unread(rows, ends, promises or Promises()),
+        sealed=sealed(rows, recovered, deaths, attempts), untaken=untaken,
+        in_turn=wish.in_turn, timely=_timely(rows, wish, sent, delivered, clocks),
+        unread=_taken_back_unread(rows, ends, promises),
         expires=wish.expires, expired=wish.expired, due=wish.due, delayed=wish.delayed,
-        matched=np.broadcast_to(np.int64(0), size) if matched is None else matched,
+        matched=matched,
         closing=_closing(rows),
     )  # fmt: skip
-    promised = promises or Promises()
-    lapsed = lapses(rows, ends, promised, known)
-    asking = _Context(ends, promised, known, offset, wish, clocks or Clocks(), deaths or Deaths(), lapsed)
+    lapsed = lapses(rows, ends, promises, known)
+    asking = _Context(ends, promises, known, offset, wish, clocks, deaths, lapsed)
     return lives, _deliveries(rows, lives, asking, delivers)
 
 

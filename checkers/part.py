@@ -615,9 +615,9 @@ def conflicts(
             before,
             question.promises,
             session_facts,
-            question.deaths,
-            question.clocks,
-            classes(columns, places, question.choosers),
+            deaths=question.deaths,
+            clocks=question.clocks,
+            matched=classes(columns, places, question.choosers),
         )
         before += len(slice_lives.place)
         lives.append(slice_lives)
@@ -714,6 +714,7 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
             0,
             question.promises,
             deaths=question.deaths,
+            clocks=question.clocks,
             matched=classes(rows, places, question.choosers),
         )
         died = died_untaken(lives.place, lives.sent, lives.untaken, places, question.ends, question.promises)

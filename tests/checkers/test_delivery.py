@@ -9,7 +9,7 @@ import pytest
 from checker_rows import Row, agreed, finished, lay_out, o
 from test_asked import LATE, ONCE, SLOW, TWO, asking, clock
 from test_fates import GIVEN_BACK, HELD
-from test_findings import answer, deliver, gone, kept, role, send, tidy
+from test_findings import answer, deliver, end, gone, kept, role, send, tidy
 from test_owed import HELD as SERVED
 from test_owed import LET_GO, STAYS, UNKNOWN
 
@@ -67,6 +67,11 @@ CASES: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
         [*SENT, *gone(8, 1, queue="q"), *DONE], Promises(delivery_attempts=1, attempts="given back"),
         {("lost", "refused too often")}),
     "it is where its broker drops the dead": ([*SENT, *gone(8, 1, queue="q"), *DONE], GIVEN_BACK, set()),
+    "where transactions are batches, what was answered and never committed is not owed": (
+        [*send(0, 1, transaction=9), *DONE], Promises(atomic=False), set()),
+    "what was answered and committed is": (
+        [*send(0, 1, transaction=9), *end(3, "commit", 9), *DONE], Promises(atomic=False),
+        {("lost", "never delivered")}),
     # ---------------------------------------------------------------------------------- either way
     "what may have been acknowledged and is in its store is stuck either way": (
         [*SERVED, *UNKNOWN, *LET_GO, *STAYS], ANY, {EITHER}),
@@ -90,6 +95,10 @@ CASES: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     # ----------------------------------------------------------------------------------- elsewhere
     "what was sent to another group is corrupted though it is sent to this one later": (
         [*send(0, 1, group="h"), *deliver(5, 1), *send(8, 1)], ANY, {CORRUPTED}),
+    "what failed though nobody asked for it was never sent": (
+        [*send(0, 1, "fail")[1:], *deliver(5, 1)], ANY, {("phantom", None)}),
+    "what was answered though nobody asked for it was sent, whatever failed": (
+        [*send(0, 1)[1:], *send(2, 1, "fail"), *deliver(5, 1)], ANY, set()),
     "an ack of what cannot be read, by who did not get it, is no phantom": (
         [*SERVED, *unreadable(20, 1), *({**row, "message": None} for row in answer(22, 1, 2))], ANY,
         {CORRUPTED}),
@@ -114,6 +123,10 @@ COUNTED: dict[str, tuple[list[Row], dict[str, int]]] = {
         [*SENT, *deliver(5, 1), *unreadable(6, 1), *unreadable(7, 1)], {}),
     "what came though its send was not answered is recovered": (
         [send(0, 1)[0], *send(2, 2), *deliver(5, 1), *deliver(6, 2)], {delivery.RECOVERED: 1}),
+    "what nobody sent is not recovered": ([*send(0, 2), *deliver(5, 1), *deliver(6, 2)], {}),
+    "nor what failed to be sent": ([*send(0, 1, "fail"), *send(2, 2), *deliver(5, 1), *deliver(6, 2)], {}),
+    "nor what did not come": ([send(0, 1)[0], *send(2, 2), *deliver(6, 2)], {}),
+    "nor what was certainly sent": ([*SENT, *deliver(5, 1)], {}),
     "what two stores have is stuck once": (
         [*SENT, *kept(79, 1, FORWARDED), *kept(80, 1), *DONE], {"stuck": 1}),
 }  # fmt: skip
