@@ -23,16 +23,16 @@ from broker.turn_watch import TurnWatch
 
 Callback = Callable[[], None]
 
-TURN: Final = 50_000
-"""Units of one turn of the loop: about six milliseconds."""
-SHARE: Final = 12_500
+TURN: Final = 64_000
+"""Units of one turn of the loop: about eight milliseconds."""
+SHARE: Final = 16_000
 """Units that one who waits may spend before the others have their turn."""
 
 FRAME: Final = 150
 """A frame of a client."""
 COPY: Final = 80
 """A message stored for a subscription."""
-DELIVERY: Final = 100
+DELIVERY: Final = 40
 """A message given to a consumer."""
 TEST: Final = 20
 """A message that a consumer's selector is asked about, beside the terms of the selector."""
@@ -69,9 +69,9 @@ class TurnBudget:
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)
 
-    def floor(self) -> int:
+    def floor(self, shares: int = 1) -> int:
         """Return what ``left`` must stay above while one of those who share the turn works."""
-        return max(self.left - SHARE, 0)
+        return max(self.left - shares * SHARE, 0)
 
     def wait(self, callback: Callback) -> None:
         """Call back in the next turn that has something left, behind all who wait already."""

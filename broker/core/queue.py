@@ -658,7 +658,7 @@ class Queue:
 
     def _dispatch_known(self) -> None:
         budget = self._budget
-        floor = budget.floor()
+        floor = budget.floor(2)  # one queue has the consumers of many connections
         if self.filtering is not None:
             if self.filtering.dispatch(floor):
                 self._dispatch_next_turn()

@@ -11,8 +11,8 @@ session is told to dispatch nothing; it may go on when the network has caught up
 receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
 
 Turns: the frames of a client are handled as far as the budget of the turn goes (``core.budget``).
-What is left waits in order, and the client is not read meanwhile. A frame whose work is long is
-done in slices, and those behind it wait for its end.
+What is left waits in order, and a client of whom more comes meanwhile is not read. A frame whose
+work is long is done in slices, and those behind it wait for its end.
 
 Life signs: a connection from which nothing has come for its time to live is closed
 (``connection-ttl``, or what was agreed as heart-beats; without either the system's keepalive finds
@@ -134,11 +134,11 @@ class StompConnection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_behind", "_blocked", "_budget", "_flushing", "_frames", "_front",
-        "_heard", "_last_word", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said",
-        "_server", "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_waits",
-        "_wanted", "_work", "_writable", "_write_paused", "address", "client", "closing", "host", "number",
-        "session", "uploads",
+        "_beat_s", "_beat_timer", "_behind", "_blocked", "_budget", "_crowded", "_flushing", "_frames",
+        "_front", "_heard", "_last_word", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading",
+        "_said", "_server", "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer",
+        "_waits", "_wanted", "_work", "_writable", "_write_paused", "address", "client", "closing", "host",
+        "number", "session", "uploads",
     )  # fmt: skip
 
     def __init__(
@@ -170,7 +170,9 @@ class StompConnection(asyncio.Protocol):
         self._work: tuple[Frame, Work] | None = None
         """The rest of the work of the frame before them."""
         self._waits = False
-        """For another turn; then the client is not read."""
+        """For another turn."""
+        self._crowded = False
+        """More has come meanwhile; then the client is not read."""
         self._last_word: Callable[[], None] | None = None
         """What ends the connection once they are handled."""
         self._blocked = False
@@ -340,7 +342,7 @@ class StompConnection(asyncio.Protocol):
         self._balance_reading()
 
     def _balance_reading(self) -> None:
-        reading = self._wanted and not (self._blocked or self._behind or self._waits)
+        reading = self._wanted and not (self._blocked or self._behind or self._crowded)
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
@@ -460,6 +462,9 @@ class StompConnection(asyncio.Protocol):
         self._frames.extend(frames)
         if not self._waits:
             self._go_through()
+        elif not self._crowded:
+            self._crowded = True
+            self._balance_reading()
 
     def _next_turn(self) -> None:
         """Go on with the frames that have waited for their turn."""
@@ -467,7 +472,9 @@ class StompConnection(asyncio.Protocol):
             return
         self._go_through()
         if not self._waits and not self.closing:
-            self._balance_reading()
+            if self._crowded:
+                self._crowded = False
+                self._balance_reading()
             if self._last_word is not None:
                 self._last_word()
 
@@ -485,7 +492,6 @@ class StompConnection(asyncio.Protocol):
             else:
                 self._waits = True
                 budget.wait(self._next_turn)
-                self._balance_reading()
                 return
 
     def _proceed(self) -> None:

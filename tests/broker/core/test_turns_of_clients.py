@@ -198,7 +198,9 @@ async def test_a_client_with_one_frame_is_answered_before_one_with_a_thousand():
     server = serve(broker)
     many, one = Client(server), Client(server)
     await settle(broker)
-    many.connection.data_received(sends(20 * FRAMES))
+    many.connection.data_received(sends(20 * FRAMES)[:-1])
+    assert many.wire.reads
+    many.connection.data_received(b"\0")
     assert len(broker.engine.queues["q"].messages) == 0
     assert 0 < broker.engine.queues["q"].size // (256 + 20) <= 2 * FRAMES
     assert not many.wire.reads
