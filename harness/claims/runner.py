@@ -160,7 +160,7 @@ def _seeds_left(request: ClaimsRequest, scenario: Scenario | Probe) -> Sequence[
     """Return the seeds that are still to be run."""
     if request.ledger is None or isinstance(scenario, Probe):
         return range(request.runs)
-    return request.ledger.left(scenario, request.runs)
+    return request.ledger.seeds_left(scenario, request.runs)
 
 
 def once(

@@ -116,7 +116,7 @@ def claims_command(
     if ledger is not None and recorded:
         for row in scenarios:
             if isinstance(row, Scenario):
-                ledger.again(row, root)
+                ledger.judge_again(row, root)
     return runner.run(
         runner.ClaimsRequest(
             scenarios=scenarios,

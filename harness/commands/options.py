@@ -260,11 +260,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def resumed(store: Path, given: Mapping[str, Any]) -> Path:
-    """Return the directory of ``--resume``; raise UsageError if anything else is ``given``."""
+def resumed(store: Path, fields: Mapping[str, Any]) -> Path:
+    """Return the directory of ``--resume``; raise UsageError if anything else is ``fields``."""
     context = click.get_current_context()
     for parameter in context.command.params:
-        if parameter.name in given:
+        if parameter.name in fields:
             raise UsageError(
                 f"{parameter.opts[0]} cannot be changed with --resume: the runs that are there were drawn "
                 f"without it; begin a new {context.command.name}"

@@ -127,21 +127,21 @@ def test_command(
     as_json: bool,
     accepted: tuple[KnownFinding, ...] | None,
     attach_file: Path | None,
-    **given: Any,
+    **fields: Any,
 ) -> int:
     """Deploy a cluster, load it, break it, and judge what happened."""
     from harness.run import attaching, session  # noqa: PLC0415 - import every part; "list" and errors of usage need none
 
     if attach_file is not None:
-        given = attaching.attached(attach_file, given, settings)
+        fields = attaching.attached(attach_file, fields, settings)
     base = specs.load(spec_file) if spec_file is not None else None
-    if given["policy"] is None and base is None:
-        given["policy"] = systems.usual_policy(given["system"] or OWN)
-    if given["seed"] is None and base is None:
-        given["seed"] = random.SystemRandom().randrange(2**31)
-    spec = specs.with_settings(specs.build(given, base), settings)
+    if fields["policy"] is None and base is None:
+        fields["policy"] = systems.usual_policy(fields["system"] or OWN)
+    if fields["seed"] is None and base is None:
+        fields["seed"] = random.SystemRandom().randrange(2**31)
+    spec = specs.with_settings(specs.build(fields, base), settings)
     if schedule_file is None:
-        _check_taken(spec, given)
+        _check_taken(spec, fields)
     return session.run(
         spec,
         schedule_file,
@@ -149,11 +149,11 @@ def test_command(
         spark_master=spark_master,
         as_json=as_json,
         entries=accepted,
-        nemeses=given["nemeses"] or (),
+        nemeses=fields["nemeses"] or (),
     )
 
 
-def _check_taken(spec: TestSpec, given: Mapping[str, Any]) -> None:
+def _check_taken(spec: TestSpec, fields: Mapping[str, Any]) -> None:
     """Raise UsageError for shapes or targets that were given but that no nemesis takes."""
     from nemesis import registry as kinds  # noqa: PLC0415 - as above
 
@@ -163,8 +163,8 @@ def _check_taken(spec: TestSpec, given: Mapping[str, Any]) -> None:
         ("--shape", "shapes", {name for name, kind in kinds.KINDS.items() if kind.shapes}),
         ("--target", "targets", {name for name, kind in kinds.KINDS.items() if kind.targets}),
     ):
-        if given[field] and not takes.intersection(spec.nemeses):
+        if fields[field] and not takes.intersection(spec.nemeses):
             tested = f"--nemesis {','.join(spec.nemeses)}" if spec.nemeses else "a test without --nemesis"
             raise UsageError(
-                f'{option} {",".join(given[field])}: {tested} takes none: "jepsen-run list" says which does'
+                f'{option} {",".join(fields[field])}: {tested} takes none: "jepsen-run list" says which does'
             )

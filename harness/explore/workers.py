@@ -47,7 +47,7 @@ class Workers:
     lot: int = 1
     ahead: int = 1
 
-    def each(self, numbers: Iterator[int], last: Callable[[ExploredRun], bool]) -> Iterator[ExploredRun]:
+    def runs(self, numbers: Iterator[int], last: Callable[[ExploredRun], bool]) -> Iterator[ExploredRun]:
         """Yield the runs as they end, until there are no more numbers, or after a last one."""
         under_way: set[Future[Sequence[ExploredRun]]] = set()
         over = False
@@ -131,9 +131,9 @@ def _end_with_parent() -> None:
 @contextlib.contextmanager
 def on_spark(work: Work, master: str | None) -> Iterator[Workers]:
     """Give tasks of Spark, one for each run, in jobs of as many runs as there are cores."""
-    spark = beside(partial(start_spark, master)).result()
+    spark = in_thread(partial(start_spark, master)).result()
     cores = spark.sparkContext.defaultParallelism
-    yield Workers(lambda numbers: beside(partial(_job, spark, work, numbers)), cores, _JOBS_AHEAD)
+    yield Workers(lambda numbers: in_thread(partial(_job, spark, work, numbers)), cores, _JOBS_AHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[ExploredRun
     return [record for record in made.values() if isinstance(record, ExploredRun)]
 
 
-def beside(work: Callable[[], Result]) -> Future[Result]:
+def in_thread(work: Callable[[], Result]) -> Future[Result]:
     """Do work that waits for Spark in a thread.
 
     Spark's client takes an interrupt for a broken connection and prints pages about it.

@@ -132,11 +132,11 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
             raise UsageError(f"{directory / strange[0]} is not of this history: {MARKER} does not name it")
         files = [directory / name for name in marker.files]
         for file, rows in zip(files, marker.files.values(), strict=True):
-            there = pq.read_metadata(file).num_rows
-            if there != rows:
+            row_count = pq.read_metadata(file).num_rows
+            if row_count != rows:
                 if certain:
                     raise UsageError(
-                        f"{file} has {there:,} rows, and {MARKER} says {rows:,}: rows are missing or "
+                        f"{file} has {row_count:,} rows, and {MARKER} says {rows:,}: rows are missing or "
                         "were added"
                     )
                 return None

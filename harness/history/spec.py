@@ -68,15 +68,15 @@ _AT_MOST: Final[Mapping[str, float]] = {
 }
 
 
-def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
+def build(fields: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
     """Build a spec from given values, over ``base``, over the defaults.
 
-    ``given`` maps field names to values; None is "not given". The name says what is tested, unless
+    ``fields`` maps field names to values; None is "not given". The name says what is tested, unless
     it was given. Raises UsageError for what is impossible in itself. What depends on registries and
     the policy is refused by the code that knows them.
     """
     values = msgspec.structs.asdict(base) if base is not None else {}
-    changed = {field: value for field, value in given.items() if value is not None}
+    changed = {field: value for field, value in fields.items() if value is not None}
     values.update(changed)
     if "name" not in changed and (base is None or {"system", "policy", "nemeses", "workload"} & set(changed)):
         values["name"] = default_name(values)

@@ -181,12 +181,12 @@ def test_a_run_is_written_down_with_what_it_was_of(tmp_path):
 
 def test_a_row_goes_on_with_the_seeds_that_have_no_run(tmp_path):
     under_test = ledger(tmp_path)
-    assert under_test.left(ROW.scenario, 3) == [0, 1, 2]
+    assert under_test.seeds_left(ROW.scenario, 3) == [0, 1, 2]
     for seed, ran in ((0, AS_EXPECTED), (1, UNKNOWN), (2, AS_EXPECTED)):
         under_test.write(ROW.scenario, ran, seed, "local")
-    assert ledger(tmp_path).left(ROW.scenario, 3) == [1]
-    assert ledger(tmp_path).left(ROW.scenario, 5) == [1, 3, 4]
-    assert ledger(tmp_path).left(ROW.scenario, 1) == []
+    assert ledger(tmp_path).seeds_left(ROW.scenario, 3) == [1]
+    assert ledger(tmp_path).seeds_left(ROW.scenario, 5) == [1, 3, 4]
+    assert ledger(tmp_path).seeds_left(ROW.scenario, 1) == []
 
 
 @pytest.mark.parametrize(

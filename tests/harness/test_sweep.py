@@ -355,7 +355,7 @@ def test_a_history_that_cannot_be_written_is_trouble_with_the_machine_and_leaves
         workers.workers(work, 1, master) as some,
         pytest.raises(InfrastructureError, match=re.escape(f"run 2: {file_of(copy, 2)} cannot be written: ")),
     ):
-        list(some.each(iter([2]), last=lambda _: False))
+        list(some.runs(iter([2]), last=lambda _: False))
     assert not list(directory.glob(".run-*"))
 
 

@@ -232,7 +232,7 @@ class Before(msgspec.Struct, frozen=True):
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        first, second = run.said(self.broker, self.pattern), run.said(self.other, self.then)
+        first, second = run.first_logged(self.broker, self.pattern), run.first_logged(self.other, self.then)
         if not first or not second:
             missing = (self.other, self.then) if first else (self.broker, self.pattern)
             return f'{missing[0] or "another"} never said "{missing[1]}"'

@@ -116,33 +116,33 @@ class QueueManagerHost:
 
 @on_bench
 async def _mi1(bench: Workbench) -> None:
-    one, two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
-    await one.strmqm("Running")
-    await two.strmqm("Running as standby")
-    await send(one.broker.stomp, "/queue/orders", *(f"message {number}" for number in range(_MESSAGES)))
-    await one.broker.kill()
-    await two.becomes("Running")
-    log_lines = [line for line in two.broker.process.output.splitlines() if "log re" in line]
+    host_one, host_two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
+    await host_one.strmqm("Running")
+    await host_two.strmqm("Running as standby")
+    await send(host_one.broker.stomp, "/queue/orders", *(f"message {number}" for number in range(_MESSAGES)))
+    await host_one.broker.kill()
+    await host_two.becomes("Running")
+    log_lines = [line for line in host_two.broker.process.output.splitlines() if "log re" in line]
     bench.compare("the new active instance says that it replayed the logs", 2, len(log_lines))
-    status = await two.broker.status()
+    status = await host_two.broker.status()
     replay = status.get("log-replay", {}) if status is not None else {}
     bench.compare("its status says how much", _MESSAGES, replay.get("messages"))
     bench.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
-    browsed = (await two.broker.ask("browse", queue="orders"))["messages"]
+    browsed = (await host_two.broker.ask("browse", queue="orders"))["messages"]
     bench.compare("the messages are there", _MESSAGES, len(browsed))
 
 
 @on_bench
 async def _mi4(bench: Workbench) -> None:
-    one, two, three = (QueueManagerHost(bench, name) for name in ("one", "two", "three"))
-    await one.strmqm("Running", permitted=False)
+    host_one, host_two, host_three = (QueueManagerHost(bench, name) for name in ("one", "two", "three"))
+    await host_one.strmqm("Running", permitted=False)
     bench.compare(
         "strmqm alone: no standby is permitted",
         ["QMNAME(QM1) STANDBY(Not permitted)", "INSTANCE(one) MODE(Active)"],
-        await one.dspmq("-x", "-o", "standby"),
+        await host_one.dspmq("-x", "-o", "standby"),
     )
-    await two.strmqm()
-    bench.require("a second instance then has no place", 43, await two.place())
+    await host_two.strmqm()
+    bench.require("a second instance then has no place", 43, await host_two.place())
     bench.compare(
         "and is told so",
         [
@@ -151,74 +151,78 @@ async def _mi4(bench: Workbench) -> None:
                 "instances"
             )
         ],
-        two.broker.errors,
+        host_two.broker.errors,
     )
-    await one.broker.kill(signal.SIGTERM)
+    await host_one.broker.kill(signal.SIGTERM)
     bench.compare(
-        "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await two.dspmq("-x")
+        "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await host_two.dspmq("-x")
     )
-    await one.strmqm("Running")
-    await two.strmqm(permitted=False)
-    bench.require("beside strmqm -x, a second without -x", 31, await two.place())
-    await two.strmqm("Running as standby")
+    await host_one.strmqm("Running")
+    await host_two.strmqm(permitted=False)
+    bench.require("beside strmqm -x, a second without -x", 31, await host_two.place())
+    await host_two.strmqm("Running as standby")
     expected = ["QMNAME(QM1) STANDBY(Permitted)", "INSTANCE(one) MODE(Active)", "INSTANCE(two) MODE(Standby)"]
-    for host in (one, two):
+    for host in (host_one, host_two):
         bench.compare(
             f"with -x it stands by, seen from {host.name}", expected, await host.dspmq("-x", "-o", "standby")
         )
-    await three.strmqm()
-    bench.require("a third instance", 47, await three.place())
+    await host_three.strmqm()
+    bench.require("a third instance", 47, await host_three.place())
     bench.compare(
         "is told who stands by",
         ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
-        three.broker.errors,
+        host_three.broker.errors,
     )
-    bench.compare("seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await three.dspmq())
-    for host in (two, one):
+    bench.compare(
+        "seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await host_three.dspmq()
+    )
+    for host in (host_two, host_one):
         await host.broker.kill()
-    bench.compare("when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await three.dspmq())
+    bench.compare(
+        "when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await host_three.dspmq()
+    )
 
 
 @on_bench
 async def _mi5(bench: Workbench) -> None:
-    one, two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
-    await one.strmqm("Running")
-    result = await one.endmqm("-is")
+    host_one, host_two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
+    await host_one.strmqm("Running")
+    result = await host_one.endmqm("-is")
     bench.compare(
         "endmqm -is without a standby instance is refused",
         (1, True),
         (result.status, "cannot switch over" in result.output),
     )
-    await two.strmqm("Running as standby")
+    await host_two.strmqm("Running as standby")
     bench.compare(
         "endmqm -i on the standby instance is refused",
         "active instance of queue manager 'QM1' not ended: this instance is the standby one;"
         " end the active one where it runs, or this one alone with -x",
-        await two.refusal(immediate=True),
+        await host_two.refusal(immediate=True),
     )
     bench.compare(
         "endmqm -x on the active instance is refused",
         "standby instance of queue manager 'QM1' not ended: this instance is the active one",
-        await one.refusal(**{"standby-only": True}),
+        await host_one.refusal(**{"standby-only": True}),
     )
-    result = await one.endmqm("-is")
+    result = await host_one.endmqm("-is")
     bench.compare(
         "endmqm -is",
         ["queue manager 'QM1' ending, permitting switchover to a standby instance"],
         result.lines,
     )
-    bench.compare("the active instance ends", 0, await one.ended())
-    await two.becomes("Running")
-    bench.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await one.dspmq())
-    await one.strmqm("Running as standby")
-    await one.endmqm("-x")
-    bench.compare("endmqm -x on the standby instance ends it", 0, await one.ended())
-    bench.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await two.dspmq())
-    await one.strmqm("Running as standby")
-    await two.endmqm()
-    bench.compare("endmqm ends both", [0, 0], [await one.ended(), await two.ended()])
+    bench.compare("the active instance ends", 0, await host_one.ended())
+    await host_two.becomes("Running")
+    bench.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await host_one.dspmq())
+    await host_one.strmqm("Running as standby")
+    await host_one.endmqm("-x")
+    bench.compare("endmqm -x on the standby instance ends it", 0, await host_one.ended())
+    bench.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await host_two.dspmq())
+    await host_one.strmqm("Running as standby")
+    await host_two.endmqm()
+    bench.compare("endmqm ends both", [0, 0], [await host_one.ended(), await host_two.ended()])
     bench.compare(
-        "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await one.dspmq()
+        "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await host_one.dspmq()
     )
 
 

@@ -53,19 +53,19 @@ class Notes:
         self.directory = directory
         self.steps: list[ProbeStep] = []
 
-    def compare(self, name: str, expected: Any, found: Any) -> None:
+    def compare(self, name: str, expected: Any, result: Any) -> None:
         """Note a step; the probe continues whatever its result. Both values must fit into JSON."""
-        self.steps.append(ProbeStep(name=name, expected=expected, found=found))
+        self.steps.append(ProbeStep(name=name, expected=expected, found=result))
         document = msgspec.json.encode(self.steps)
         (self.directory / STEPS).write_bytes(msgspec.json.format(document) + b"\n")
 
-    def require(self, name: str, expected: Any, found: Any) -> None:
+    def require(self, name: str, expected: Any, result: Any) -> None:
         """Note a step without which the rest makes no sense.
 
         Raises StepMissedError if it is not as expected.
         """
-        self.compare(name, expected, found)
-        if expected != found:
+        self.compare(name, expected, result)
+        if expected != result:
             raise StepMissedError(name)
 
 

@@ -138,7 +138,7 @@ class ObservedRun:
         logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
         return [line for lines in logs for line in lines if sought.search(line)]
 
-    def said(self, broker: str | None, pattern: str) -> str:
+    def first_logged(self, broker: str | None, pattern: str) -> str:
         """Return when a broker (any, if None) first logged a matching line; "" if never.
 
         The time is that of the broker's clock, as its log has it (it sorts as text).

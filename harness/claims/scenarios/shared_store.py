@@ -88,7 +88,7 @@ def lacking(lack: Lack) -> Refuter:
     return begins_without(lack, _DIRECTORY, begun, condition="life > 1")
 
 
-def alone(*changes: Replacement) -> tuple[Replacement, ...]:
+def knows_losses(*changes: Replacement) -> tuple[Replacement, ...]:
     """Return changes in which a candidate knows whether it has lost a broker.
 
     In ``changes`` its ``self.alone()`` says whether it has lost the link to a broker that it was
@@ -165,7 +165,7 @@ SCENARIOS: Final = (
         refuter=Refuter(
             without="a backup that hears nothing of its live takes over without the live lock",
             fails="a2 became live",
-            changes=alone(
+            changes=knows_losses(
                 Replacement(
                     _CANDIDATE,
                     'lock = await self._places.take("live")\n',

@@ -26,7 +26,7 @@ from harness.claims.scenarios.refuter import (
     begins_without,
 )
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import NO_FAILBACK, alone
+from harness.claims.scenarios.shared_store import NO_FAILBACK, knows_losses
 from harness.interface import TestSpec
 
 _SOURCE: Final = "AMQ 17.3.2.2"
@@ -88,7 +88,7 @@ SCENARIOS: Final = (
         refuter=Refuter(
             without="a backup that hears nothing of its live is given the live lock, though it is kept",
             fails="a2 became live",
-            changes=alone(
+            changes=knows_losses(
                 Replacement(
                     _CANDIDATE,
                     'lock = await self._places.take("live")\n',

@@ -43,7 +43,7 @@ class Ledger:
             for run in self._decided(scenario)
         ]
 
-    def left(self, scenario: Scenario, runs: int) -> list[int]:
+    def seeds_left(self, scenario: Scenario, runs: int) -> list[int]:
         """Return the seeds that are still to be run for so many runs: the lowest that were not."""
         done = [run.seed for run in self._decided(scenario)]
         seeds = (seed for seed in itertools.count() if seed not in done)
@@ -68,7 +68,7 @@ class Ledger:
         self._results = self._results.add(run)
         results.save(self._path, self._results)
 
-    def again(self, scenario: Scenario, root: Path) -> int:
+    def judge_again(self, scenario: Scenario, root: Path) -> int:
         """Judge the stored runs of a row by what it expects now, and record them.
 
         They replace what was recorded of the row before. Returns how many there were.

@@ -60,7 +60,7 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
             row.scenario.id,
             row.scenario.claim,
             row.scenario.expected,
-            results.found(runs) or "-",
+            results.findings_in_words(runs) or "-",
             f"{good}/{len(runs)}",
             verdict(row, runs, claims.anyway),
             _latest_release(runs),

@@ -110,7 +110,7 @@ def load_of(spec: TestSpec) -> TestSpec:
     return msgspec.structs.replace(spec, environment="", hosts=(), seed=0)
 
 
-def found(runs: Sequence[RowRun]) -> str:
+def findings_in_words(runs: Sequence[RowRun]) -> str:
     """Return what runs found, the most frequent first: "lost 10, duplicate 9"."""
     counts = collections.Counter(
         name for run in runs if run.came != UNKNOWN for name in run.found or ("nothing",)

@@ -118,7 +118,7 @@ def tried(
     until = began + _limit_s(plan)
     numbers = plan.pending(made, lambda: not over and time.monotonic() < until)
     with workers.workers(partial(judged, plan), request.jobs, request.spark_master) as pool:
-        yield from pool.each(
+        yield from pool.runs(
             numbers, lambda record: bool(record.bug) or (record.valid is False and not plan.keep_going)
         )
 

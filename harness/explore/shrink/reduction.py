@@ -201,7 +201,7 @@ def _untried(plan: ShrinkPlan, attempts: Attempts[RepeatedRun], repeats: Repeats
         cases.add(digest_of(case))
 
     _reduce(Attempts(attempts.best, attempts.evidence, find, seeds=1), plan.start)
-    return len(cases - repeats.asked.keys())
+    return len(cases - repeats.answers.keys())
 
 
 def step(case: ShrinkCase, best: ShrinkCase) -> str:

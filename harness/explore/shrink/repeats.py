@@ -97,7 +97,7 @@ class Repeats:
     store: Path
     make: Callable[[ShrinkCase, Path], replay.Attempt]
     tell: Callable[[str], None]
-    asked: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
     """The answers for the cases that were tried, by their digests."""
     cut: bool = False
     _runs_made: dict[str, list[RepeatedRun]] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Repeats:
     @property
     def undecided(self) -> int:
         """The number of cases of which nothing can be said."""
-        return sum(stands == "undecided" for stands in self.asked.values())
+        return sum(stands == "undecided" for stands in self.answers.values())
 
     def find(self, case: ShrinkCase) -> RepeatedRun | None:
         """Return the last of the runs in which a case came; None if it did not come often enough.
@@ -140,7 +140,7 @@ class Repeats:
             compose(case.spec, case.schedule)
         except UsageError as error:
             self.tell(f"  not possible: {error}")
-            self.asked[digest] = "not"
+            self.answers[digest] = "not"
             return None
         made = iter(self._runs_made.get(digest, ()))
         runs: list[RepeatedRun] = []
@@ -152,7 +152,7 @@ class Repeats:
             runs.append(next(made, None) or self._once(case, digest))
             self._used.append(runs[-1])
             self.tell(self._line(runs))
-        self.asked[digest] = stands
+        self.answers[digest] = stands
         return [run for run in runs if run.ended == "came"][-1] if stands == "came" else None
 
     def left_s(self, cases: int) -> float:

@@ -135,10 +135,10 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
         random=random.Random(0),
         ignore_limits=True,  # the budget is the limit
     )
-    known = runner.cached_test_function(places.present)
-    assert isinstance(known, ConjectureResult)
-    assert known.status is Status.INTERESTING, "the choices of a case give that case"
-    shrinker = runner.new_shrinker(known, lambda data: data.status is Status.INTERESTING)
+    failing = runner.cached_test_function(places.present)
+    assert isinstance(failing, ConjectureResult)
+    assert failing.status is Status.INTERESTING, "the choices of a case give that case"
+    shrinker = runner.new_shrinker(failing, lambda data: data.status is Status.INTERESTING)
     shrinker.shrink_passes = [ShrinkPass(shrinker.minimize_individual_choices)]
     with contextlib.suppress(StopShrinking):
         shrinker.greedy_shrink()

@@ -154,7 +154,7 @@ def _fields(spec: TestSpec) -> Iterator[Place]:
     for name in reversed(COUNTS):
         count = getattr(spec, name)
         yield from _place(
-            spec, name, sorted({few for few in (1, 2, count // 2, count - 1) if 1 <= few < count})
+            spec, name, sorted({fewer for fewer in (1, 2, count // 2, count - 1) if 1 <= fewer < count})
         )
     if spec.properties:
         yield Place(_ANY_PROPERTY, (False, True))

@@ -41,7 +41,7 @@ class Deployed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     store: str
 
 
-def there(store: Path) -> Iterator[Deployed]:
+def stored_runs(store: Path) -> Iterator[Deployed]:
     """Yield the runs that were made, except those that a bug of ours ended: it may be fixed."""
     for file in sorted((store / DIRECTORY).glob("run-*.json")):
         try:

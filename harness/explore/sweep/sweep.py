@@ -109,7 +109,7 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
 
     plan = request.plan
     made = (
-        {deployed_run.run.number: deployed_run for deployed_run in deployed.there(request.store)}
+        {deployed_run.run.number: deployed_run for deployed_run in deployed.stored_runs(request.store)}
         if request.store
         else {}
     )
@@ -218,7 +218,7 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, made: frozens
     ended, began = len(made), time.monotonic()
     work = partial(histories.recorded, plan, directory.resolve())
     with workers.workers(work, request.jobs, request.spark_master) as pool:
-        for _ in pool.each(plan.pending(made), last=lambda _: False):
+        for _ in pool.runs(plan.pending(made), last=lambda _: False):
             ended += 1
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
@@ -243,7 +243,7 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
                 source = RunsSource(workers.start_spark(request.spark_master), files)
                 return judge_runs(source, options, expecting, troubles), source.damaged
 
-        judged, damaged = workers.beside(work).result()
+        judged, damaged = workers.in_thread(work).result()
     records = {record.number: record for _, record in recorded}
     runs = [
         table.run_of(plan, record, judged.get(number), damaged.get(number))

@@ -89,27 +89,27 @@ class SweptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     doubts: tuple[str, ...] = ()
 
 
-def wilson(seen: int, total: int) -> tuple[float, float]:
+def wilson(count: int, total: int) -> tuple[float, float]:
     """Return the bounds of a rate with 95 % confidence: Wilson's score interval.
 
     If nothing was tried, everything is possible: 0 to 1.
     """
     if not total:
         return 0.0, 1.0
-    rate, square = seen / total, Z * Z
+    rate, square = count / total, Z * Z
     centre = (rate + square / (2 * total)) / (1 + square / total)
     half = Z / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total * total))
     # Exact at the ends, where rounding would leave a small difference from 0 or 1.
-    return (0.0 if seen == 0 else centre - half), (1.0 if seen == total else centre + half)
+    return (0.0 if count == 0 else centre - half), (1.0 if count == total else centre + half)
 
 
-def rate_of(seen: int, total: int, *, grave: bool = False) -> Rate:
+def rate_of(count: int, total: int, *, grave: bool = False) -> Rate:
     """Return a rate with its interval."""
-    low, high = wilson(seen, total)
+    low, high = wilson(count, total)
     return Rate(
-        seen=seen,
+        seen=count,
         of=total,
-        rate=round(seen / total, 6) if total else None,
+        rate=round(count / total, 6) if total else None,
         low=round(low, 6),
         high=round(high, 6),
         grave=grave,
@@ -177,8 +177,8 @@ def _row(
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
     for name in names:
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
-        seen = sum(name in run.findings for run in able)
-        rate = rate_of(seen, len(able), grave=name in grave)
+        count = sum(name in run.findings for run in able)
+        rate = rate_of(count, len(able), grave=name in grave)
         anomalies[name] = msgspec.structs.replace(rate, known=name in grave and is_known(name))
     return Row(
         policy=cell.policy,

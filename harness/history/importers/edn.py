@@ -136,21 +136,21 @@ def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
     for number, next_line in enumerate(lines, 1):
         line, position = escaping + next_line, 0
         while position < len(line):
-            found = (_CONTINUED if open_text else _PIECE).match(line, position)
-            if found is None:
+            matched = (_CONTINUED if open_text else _PIECE).match(line, position)
+            if matched is None:
                 wrong = line[position : position + 20].split()[0]
                 raise EdnError(number, f"no EDN can begin with {wrong!r}")
-            start, position = position, found.end()
-            kind = "cut" if open_text else str(found.lastgroup)
-            if kind == "opaque" and found.group().startswith("#<"):
+            start, position = position, matched.end()
+            kind = "cut" if open_text else str(matched.lastgroup)
+            if kind == "opaque" and matched.group().startswith("#<"):
                 position = _end_of_opaque(line, start, number)
             if kind == "cut":
                 since = since if open_text else number
-                open_text.append(found.group())
-                length += len(found.group())
+                open_text.append(matched.group())
+                length += len(matched.group())
                 if length > LONGEST:
                     raise EdnError(since, "a text that begins here is not closed")
-                if len(open_text) > 1 and found[1] is not None:
+                if len(open_text) > 1 and matched[1] is not None:
                     yield number, "text", "".join(open_text)
                     open_text, length = [], 0
                 else:  # to the end of the line, or to a backslash that is its last character
