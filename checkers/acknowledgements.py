@@ -42,11 +42,11 @@ class Operations:
     failed: Flags
 
     def some(self, flags: Flags) -> Operations:
-        """Return the operations that ``flags`` flags."""
+        """Return the operations that are flagged."""
         return Operations(self.at[flags], self.answer[flags], self.failed[flags])
 
     def with_(self, more: Operations) -> Operations:
-        """Return these operations and ``more`` together."""
+        """Return these operations and more together."""
         return joined([self, more])
 
 
@@ -105,7 +105,7 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, invoked: Numbers) -> Nu
     is_named = (delivered >= 0) & (rows.broker.codes[delivered] >= 0)
     nothing = np.full(len(at), NONE, dtype=np.int64)
     delivery = (rows.index[delivered], rows.time[delivered], deaths.numbered(rows.broker, delivered))
-    answers = answers.beside(Answers(*(np.where(is_named, values, nothing) for values in delivery)))
+    answers = answers.or_deliveries(Answers(*(np.where(is_named, values, nothing) for values in delivery)))
     dead = deaths.gone_since(run, session, rows.connection[at], answers)
     return np.where(dead < invoked, dead, NONE)
 

@@ -26,17 +26,17 @@ def of_table(table: pa.Table, words: str) -> Iterator[Instance]:
     if "error" not in table.column_names or not words:
         return
     error = table["error"].cast(pa.string())
-    said = pc.fill_null(pc.match_substring(error, words), False)
-    table = table.filter(pc.and_(said, pc.greater_equal(table["process"], 0))).unify_dictionaries()
+    is_admitted = pc.fill_null(pc.match_substring(error, words), False)
+    table = table.filter(pc.and_(is_admitted, pc.greater_equal(table["process"], 0))).unify_dictionaries()
     table = table.combine_chunks()
     run = numbers_of(table, "run") if "run" in table.column_names else np.zeros(len(table), np.int64)
     broker = texts_of(table, "broker")
-    for one, index, code in zip(
+    for run_number, index, code in zip(
         run.tolist(), numbers_of(table, "index").tolist(), broker.codes.tolist(), strict=True
     ):
-        yield Instance(NAME, None, None, None, index, broker.values[code] if code >= 0 else None, one)
+        yield Instance(NAME, None, None, None, index, broker.values[code] if code >= 0 else None, run_number)
 
 
 def of_part(part: HistoryPart, words: str) -> list[Instance]:
     """Return one instance for each row of a client in a part whose error contains ``words``."""
-    return [one for table in part.slices(_READ) for one in of_table(table, words)]
+    return [instance for table in part.slices(_READ) for instance in of_table(table, words)]

@@ -52,11 +52,11 @@ class GroupDeliveries:
     marked: Flags
     let_go: Numbers
 
-    def at(self, some: Numbers) -> GroupDeliveries:
+    def at(self, positions: Numbers) -> GroupDeliveries:
         """Return the deliveries at the given places in this table."""
         return GroupDeliveries(
-            self.place[some], self.index[some], self.session[some], self.first[some], self.marked[some],
-            self.let_go[some],
+            self.place[positions], self.index[positions], self.session[positions],
+            self.first[positions], self.marked[positions], self.let_go[positions],
         )  # fmt: skip
 
 
@@ -72,18 +72,18 @@ class Changes:
     """True if a group is promised to stay with its session though that holds nothing of it."""
 
 
-def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np.int32], Numbers]:
+def alternating(every: GroupDeliveries, context: Changes) -> tuple[npt.NDArray[np.int32], Numbers]:
     """Return the groups that alternate, and the index of the delivery that shows it for each."""
-    often = _change_often(every, len(beside.places.named))
-    some = every.at(np.flatnonzero(often[every.place]))
-    some = some.at(ordered(some.place, some.index))
-    at = np.flatnonzero(some.first)
-    firsts = some.at(at)
+    often = _change_often(every, len(context.places.named))
+    deliveries = every.at(np.flatnonzero(often[every.place]))
+    deliveries = deliveries.at(ordered(deliveries.place, deliveries.index))
+    at = np.flatnonzero(deliveries.first)
+    firsts = deliveries.at(at)
     changed = _changed(firsts)
     explained = np.ones(len(at), dtype=bool)
     same = firsts.place[1:] == firsts.place[:-1]
     explained[1:] = ~same | (at[1:] - at[:-1] > 1) | firsts.marked[1:] | firsts.marked[:-1]
-    explained[1:] |= _explained(firsts, beside)
+    explained[1:] |= _explained(firsts, context)
     run = np.cumsum(explained)
     order = ordered(run, firsts.session, firsts.index)
     had = np.zeros(len(at), dtype=bool)
@@ -91,8 +91,8 @@ def alternating(every: GroupDeliveries, beside: Changes) -> tuple[npt.NDArray[np
         firsts.session[order[1:]] == firsts.session[order[:-1]]
     )
     counts = changed & had
-    if not beside.sticky:
-        counts[1:] &= _holding(some)[at[:-1]] >= firsts.index[1:]
+    if not context.sticky:
+        counts[1:] &= _holding(deliveries)[at[:-1]] >= firsts.index[1:]
     returns = np.cumsum(counts)
     since = np.maximum.accumulate(np.where(explained, returns, 0))
     late = np.flatnonzero(returns - since >= HANDFUL)
@@ -113,16 +113,16 @@ def _change_often(every: GroupDeliveries, places: int) -> Flags:
     return result
 
 
-def _holding(some: GroupDeliveries) -> Numbers:
+def _holding(deliveries: GroupDeliveries) -> Numbers:
     """Return since when the session of each delivery has let go of it and all before it.
 
     *All before it* are the earlier deliveries of the same group to the same session.
     """
-    order = ordered(some.place, some.session, some.index)
-    let_go = some.let_go[order]
+    order = ordered(deliveries.place, deliveries.session, deliveries.index)
+    let_go = deliveries.let_go[order]
     result = np.empty(len(order), dtype=np.int64)
-    one = segments(some.place[order], some.session[order])
-    result[order] = np.maximum(let_go, highest_before(one, let_go))
+    session_part = segments(deliveries.place[order], deliveries.session[order])
+    result[order] = np.maximum(let_go, highest_before(session_part, let_go))
     return result
 
 
@@ -133,30 +133,32 @@ def _changed(firsts: GroupDeliveries) -> Flags:
     return result
 
 
-def _explained(firsts: GroupDeliveries, beside: Changes) -> Flags:
+def _explained(firsts: GroupDeliveries, context: Changes) -> Flags:
     """Flag the first deliveries before which something explains a change of session.
 
     The result has a flag for each first delivery but the very first.
     """
     place, before, after = firsts.place[1:], firsts.index[:-1], firsts.index[1:]
-    result: Flags = beside.closings.freed(place, after) >= before
-    lost = beside.ends.sessions.find("lost", beside.places.runs()[place], firsts.session[:-1])
-    left = lost > after
-    if left.any():
+    result: Flags = context.closings.freed(place, after) >= before
+    lost = context.ends.sessions.find("lost", context.places.runs()[place], firsts.session[:-1])
+    is_lost_later = lost > after
+    if is_lost_later.any():
         order = ordered(firsts.place, firsts.session, firsts.index)
         following = np.append(order[1:], -1)
         returns = np.zeros(len(order), dtype=bool)
         returns[order] = (firsts.place[following] == firsts.place[order]) & (
             firsts.session[following] == firsts.session[order]
         )
-        result |= left & ~returns[:-1]
+        result |= is_lost_later & ~returns[:-1]
     for code in np.unique(place).tolist():
-        run, queue, _ = beside.places.named[code]
-        here = np.flatnonzero(place == code)
-        for ended in (beside.ends.endings.get((run, one)) for one in {queue, None}):
+        run, queue, _ = context.places.named[code]
+        place_positions = np.flatnonzero(place == code)
+        for ended in (context.ends.endings.get((run, queue_name)) for queue_name in {queue, None}):
             if ended is not None:
-                result[here] |= np.searchsorted(ended, after[here]) > np.searchsorted(ended, before[here])
-        choosers = beside.choosers.of(run, queue)
+                result[place_positions] |= np.searchsorted(ended, after[place_positions]) > np.searchsorted(
+                    ended, before[place_positions]
+                )
+        choosers = context.choosers.of(run, queue)
         if choosers is not None:
-            result[here] |= choosers.all.meet(before[here], after[here])
+            result[place_positions] |= choosers.all.meet(before[place_positions], after[place_positions])
     return result

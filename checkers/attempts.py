@@ -86,13 +86,13 @@ class Attempts:
         result: Flags = ~self.failed & (self.certain == NONE)
         return result
 
-    def instead(self, usual: Numbers, values: Numbers, of: Flags) -> Numbers:
-        """Return by message the lowest of ``values`` among the attempts that ``of`` flags.
+    def instead(self, usual: Numbers, values: Numbers, flags: Flags) -> Numbers:
+        """Return by message the lowest of ``values`` among the attempts that ``flags`` flags.
 
         A message that was sent once gets its value in ``usual``.
         """
         size = len(self.several)
-        return np.where(self.several, lowest(self.message[of], values[of], size), usual)
+        return np.where(self.several, lowest(self.message[flags], values[flags], size), usual)
 
     @property
     def over(self) -> Numbers:
@@ -114,28 +114,28 @@ def attempts_of(rows: Rows, ends: Ends, *, atomic: bool) -> Attempts | None:
     at = at[several[rows.id[at]]]
     at = at[ordered(rows.id[at], rows.process[at], rows.index[at])]
     asking = rows.kind[at] == SEND_INVOKE
-    one = segments(rows.id[at], rows.process[at])
+    process_part = segments(rows.id[at], rows.process[at])
     answered = np.zeros(len(at), dtype=bool)
-    answered[:-1] = (one[1:] == one[:-1]) & ~asking[1:]
-    here = np.flatnonzero(asking)
-    answer = np.where(answered[here], at[np.minimum(here + 1, len(at) - 1)], -1)
-    row = at[here]
+    answered[:-1] = (process_part[1:] == process_part[:-1]) & ~asking[1:]
+    invokes = np.flatnonzero(asking)
+    answer = np.where(answered[invokes], at[np.minimum(invokes + 1, len(at) - 1)], -1)
+    row = at[invokes]
     kind = np.where(answer < 0, 0, rows.kind[answer])
-    transaction, run, asked = rows.transaction[row], rows.run[row], rows.index[row]
-    alone = transaction == NONE
+    transaction, run, invoked = rows.transaction[row], rows.run[row], rows.index[row]
+    is_single = transaction == NONE
     ok = np.where(kind == SEND_OK, rows.index[answer], NONE)
     committed = ends.transactions.find("commit", run, transaction)
     if not atomic:
-        both = (committed != NONE) & (ok != NONE)
-        committed = np.where(both, np.maximum(committed, ok), NONE)
+        is_complete = (committed != NONE) & (ok != NONE)
+        committed = np.where(is_complete, np.maximum(committed, ok), NONE)
     refused = kind == SEND_FAIL
-    certain = np.where(refused, NONE, np.where(alone, ok, committed))
+    certain = np.where(refused, NONE, np.where(is_single, ok, committed))
     failed = refused | ((certain == NONE) & rolled_back(ends, run, transaction, atomic=atomic))
-    visible = np.where(failed, NONE, asked)
+    visible = np.where(failed, NONE, invoked)
     return Attempts(
-        several=several, message=rows.id[row].astype(np.int64), row=row, answer=answer, asked=asked,
+        several=several, message=rows.id[row].astype(np.int64), row=row, answer=answer, asked=invoked,
         transaction=transaction, certain=certain, failed=failed,
-        visible=np.where(alone, visible, ends.transactions.find("asked", run, transaction)),
+        visible=np.where(is_single, visible, ends.transactions.find("asked", run, transaction)),
     )  # fmt: skip
 
 

@@ -377,9 +377,9 @@ def questions(rows: Rows, places: PlaceTable, gaps: Sequence[Gap]) -> dict[int, 
                 gap = gaps[number]
                 first = low + int(np.searchsorted(index, gap.after, "right"))
                 last = low + int(np.searchsorted(index, gap.before, "left"))
-                in_gap = at[first:last]
-                attempts = in_gap[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
-                bad = in_gap[np.flatnonzero(failed[first:last])[-1:]]
+                gap_rows = at[first:last]
+                attempts = gap_rows[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
+                bad = gap_rows[np.flatnonzero(failed[first:last])[-1:]]
                 moments = [(int(rows.index[n]), int(rows.time[n])) for n in (*attempts, *bad)]
                 outcome = moments[: len(attempts)], moments[-1] if len(bad) else None
                 if not family.moves:
@@ -388,7 +388,7 @@ def questions(rows: Rows, places: PlaceTable, gaps: Sequence[Gap]) -> dict[int, 
                 before, after = (
                     _named(rows, near_rows) for near_rows in (at[low:first][::-1], at[last:high])
                 )
-                result[number] = GapRows(*outcome, _brokers(rows, in_gap), before, after)
+                result[number] = GapRows(*outcome, _brokers(rows, gap_rows), before, after)
     return result
 
 
@@ -464,7 +464,7 @@ class GroupOperations:
 def attempts(
     rows: Rows, places: PlaceTable, groups: Container[Place], brokers: dict[str, int]
 ) -> GroupOperations:
-    """Return the rows of operations in the groups ``groups``.
+    """Return the rows of operations in some groups.
 
     ``brokers`` gets a number for each broker that the rows name.
     """
@@ -536,9 +536,9 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
     result = {}
     operation = _operations(rows) >= 0
     for run, since in since_ns.items():
-        in_run = operation & (rows.run == run)
-        ok = np.flatnonzero(in_run & rows.type.are("ok"))
-        failed = np.flatnonzero(in_run & (rows.time > since) & rows.type.are("fail", "info"))
+        is_in_run = operation & (rows.run == run)
+        ok = np.flatnonzero(is_in_run & rows.type.are("ok"))
+        failed = np.flatnonzero(is_in_run & (rows.time > since) & rows.type.are("fail", "info"))
         run_late = Late(bool(np.any(rows.time[ok] > since)))
         if len(ok):
             run_late = run_late._replace(ok_until=(int(rows.index[ok[-1]]), int(rows.time[ok[-1]])))

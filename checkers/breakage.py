@@ -14,7 +14,7 @@ step back between two files of a larger history is found if it is longer than wh
 knots.
 
 A control row of the monitor, the nemesis or the harness that says nothing sensible is *confined*:
-the rules that read such rows (``of``) are not judged, and what the other rows prove stands.
+the rules that read such rows (``subject``) are not judged, and what the other rows prove stands.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _ALONE: Final = {("deliver", "ok"): _DELIVERED, ("browse", "ok"): _KEPT, ("timeo
 class Breakage:
     """A row (None: no row in particular) that breaks the form of a history, and the cause.
 
-    ``of`` names what cannot be judged because of it.
+    ``subject`` names what cannot be judged because of it.
 
     ``follows``: missing or doubled rows may have caused it, so these are looked for, and reported,
     first.
@@ -102,7 +102,7 @@ class Breakage:
 
     index: int | None
     cause: str
-    of: Subject = ""
+    subject: Subject = ""
     follows: bool = False
 
     def __str__(self) -> str:
@@ -670,7 +670,7 @@ def _hole(rows: int, ask: Spans) -> Breakage:
 
 def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
     """Return the first confined breakage of each subject."""
-    return list({breakage.of: breakage for breakage in reversed(list(confined))}.values())[::-1]
+    return list({breakage.subject: breakage for breakage in reversed(list(confined))}.values())[::-1]
 
 
 def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:

@@ -78,23 +78,23 @@ def check(
         raise ValueError(f'guarantee is "{guarantee}"; it must be one of {", ".join(GUARANTEES)}')
     if ack_wait_s is not None and not 0 < ack_wait_s < math.inf:
         raise ValueError(f"ack_wait_s is {ack_wait_s}; it must be a number of seconds above 0")
-    asked = options or CheckOptions(broker=CAUTIOUS)
+    promised = options or CheckOptions(broker=CAUTIOUS)
     if ack_wait_s is not None:
-        broker = msgspec.structs.replace(asked.broker, ack_wait_s=ack_wait_s)
-        asked = msgspec.structs.replace(asked, broker=broker)
-    asked = msgspec.structs.replace(asked, guarantee=guarantee, ordered=ordered)
+        broker = msgspec.structs.replace(promised.broker, ack_wait_s=ack_wait_s)
+        promised = msgspec.structs.replace(promised, broker=broker)
+    promised = msgspec.structs.replace(promised, guarantee=guarantee, ordered=ordered)
     if isinstance(history, str | Path):
-        return _of_files(_existing([Path(history)]), asked, engine)
-    if isinstance(history, Sequence) and history and all(isinstance(one, Path) for one in history):
-        return _of_files(_existing([Path(str(one)) for one in history]), asked, engine)
+        return _of_files(_existing([Path(history)]), promised, engine)
+    if isinstance(history, Sequence) and history and all(isinstance(path, Path) for path in history):
+        return _of_files(_existing([Path(str(path)) for path in history]), promised, engine)
     if isinstance(history, pa.Table):
-        return _of_table(history, asked, engine)
+        return _of_table(history, promised, engine)
     intake = Intake()
     events = cast("Iterable[Event]", history)
     table = pa.Table.from_batches(_batches(intake, events, drained=drained), SCHEMA)
-    left_out = {**intake.not_judged, **asked.not_judged}
-    asked = msgspec.structs.replace(asked, not_judged=left_out)
-    return _of_table(table.select(intake.columns), asked, engine)
+    left_out = {**intake.not_judged, **promised.not_judged}
+    promised = msgspec.structs.replace(promised, not_judged=left_out)
+    return _of_table(table.select(intake.columns), promised, engine)
 
 
 def _existing(paths: list[Path]) -> list[Path]:
@@ -134,11 +134,11 @@ def _of_table(table: pa.Table, options: CheckOptions, engine: Engine) -> Checked
 
 
 def _source(table: pa.Table) -> HereSource:
-    whole = completed(table)
-    messages = with_messages(whole)
-    last = pc.max(whole["time"]).as_py() or 0
+    complete = completed(table)
+    messages = with_messages(complete)
+    last = pc.max(complete["time"]).as_py() or 0
     source = HereSource(
-        [TablePart(0, whole.filter(messages))], whole.filter(pc.invert(messages)), last, len(whole)
+        [TablePart(0, complete.filter(messages))], complete.filter(pc.invert(messages)), last, len(complete)
     )
     source.undeclared = frozenset((*OLDER.names, "headers")) - set(table.column_names)
     return source

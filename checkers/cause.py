@@ -20,9 +20,9 @@ def in_a_line(error: BaseException) -> str:
     """
     lines = [line.rstrip() for line in str(error).strip().splitlines() if line.strip()]
     if _WORKER in lines[:-1]:
-        said = lines[lines.index(_WORKER) + 1].strip()
+        problem = lines[lines.index(_WORKER) + 1].strip()
         return (
-            f"a worker's Python could not start ({said}): it needs this package, and PYSPARK_PYTHON "
+            f"a worker's Python could not start ({problem}): it needs this package, and PYSPARK_PYTHON "
             "names it where it has another path"
         )
     if _TRACEBACK in lines:

@@ -70,10 +70,10 @@ class Clocks:
         run = rows.run[rows.first_row[ids]]
         for clocks in self.wrong_clocks if len(ids) else ():
             begin, end = clocks.spans
-            mine = np.flatnonzero(run == clocks.run)
-            mine = mine[_concerned(rows, ids[mine], clocks, None)]
-            at = np.searchsorted(end, low[mine], "left")
-            result[mine] = np.minimum(result[mine], np.append(begin, FOREVER)[at])
+            chosen = np.flatnonzero(run == clocks.run)
+            chosen = chosen[_concerned(rows, ids[chosen], clocks, None)]
+            at = np.searchsorted(end, low[chosen], "left")
+            result[chosen] = np.minimum(result[chosen], np.append(begin, FOREVER)[at])
         return result
 
     def _wrong(
@@ -87,8 +87,8 @@ class Clocks:
             begin, end = clocks.spans
             at = np.searchsorted(begin, high, "right") - 1
             lasted = (run == clocks.run) & (at >= 0) & (end[np.maximum(at, 0)] >= low)
-            mine = np.flatnonzero(lasted)
-            result[mine] |= _concerned(rows, ids[mine], clocks, places)
+            chosen = np.flatnonzero(lasted)
+            result[chosen] |= _concerned(rows, ids[chosen], clocks, places)
         return result
 
 
@@ -109,16 +109,20 @@ def _concerned(rows: Rows, ids: Numbers, clocks: WrongClocks, places: PlaceTable
     return result
 
 
-def read(known: Mapping[int, Facts], control: pa.Table) -> Clocks:
+def read(facts_by_run: Mapping[int, Facts], control: pa.Table) -> Clocks:
     """Return the wrong clocks, from the faults that the nemesis recorded.
 
     ``control`` has the rows that say at which brokers queues had consumers.
     """
-    found = [one for run, facts in known.items() for one in _of_run(run, facts)]
-    if all(one.elsewhere is None for one in found):
-        return Clocks(tuple(found))
+    wrong_clocks = [clocks for run, facts in facts_by_run.items() for clocks in _of_run(run, facts)]
+    if all(clocks.elsewhere is None for clocks in wrong_clocks):
+        return Clocks(tuple(wrong_clocks))
     consumed = _consumed(control)
-    return Clocks(tuple(replace(one, queues=_queues(consumed.get(one.run, ()), one)) for one in found))
+    return Clocks(
+        tuple(
+            replace(clocks, queues=_queues(consumed.get(clocks.run, ()), clocks)) for clocks in wrong_clocks
+        )
+    )
 
 
 def _of_run(run: int, facts: Facts) -> Iterator[WrongClocks]:
@@ -130,8 +134,11 @@ def _of_run(run: int, facts: Facts) -> Iterator[WrongClocks]:
     for effect in wrong:
         brokers = pairs.around(effect.nodes)
         by_place[None if brokers is None else frozenset(pairs.together) - brokers].append(effect)
-    for elsewhere, some in by_place.items():
-        spans = [(one.begin_row, FOREVER if one.end_row is None else one.end_row) for one in some]
+    for elsewhere, place_effects in by_place.items():
+        spans = [
+            (effect_there.begin_row, FOREVER if effect_there.end_row is None else effect_there.end_row)
+            for effect_there in place_effects
+        ]
         begin, end = np.array(sorted(spans), dtype=np.int64).T
         yield WrongClocks(run, elsewhere, (begin, np.maximum.accumulate(end)))
 
@@ -145,9 +152,11 @@ def _consumed(control: pa.Table) -> dict[int, set[Consumed]]:
     import pyarrow.compute as pc  # noqa: PLC0415 - not needed where no clock was wrong
 
     f, type_ = (control[name].cast("string") for name in ("f", "type"))
-    some = control.filter(pc.and_(pc.equal(f, "subscribe"), pc.equal(type_, "ok")))
-    runs = some["run"].to_pylist() if "run" in some.column_names else [0] * len(some)
-    found: dict[int, set[Consumed]] = defaultdict(set)
-    for run, broker, queue in zip(runs, some["broker"].to_pylist(), some["queue"].to_pylist(), strict=True):
-        found[run].add((broker, queue))
-    return found
+    subscribes = control.filter(pc.and_(pc.equal(f, "subscribe"), pc.equal(type_, "ok")))
+    runs = subscribes["run"].to_pylist() if "run" in subscribes.column_names else [0] * len(subscribes)
+    by_run: dict[int, set[Consumed]] = defaultdict(set)
+    for run, broker, queue in zip(
+        runs, subscribes["broker"].to_pylist(), subscribes["queue"].to_pylist(), strict=True
+    ):
+        by_run[run].add((broker, queue))
+    return by_run

@@ -71,10 +71,10 @@ class Closings:
         """
         return self._latest(self.over, place, index)
 
-    def _latest(self, of: Numbers, place: npt.NDArray[np.int32], before: Numbers) -> Numbers:
-        if not len(of):
+    def _latest(self, column: Numbers, place: npt.NDArray[np.int32], before: Numbers) -> Numbers:
+        if not len(column):
             return np.full(len(place), -1, dtype=np.int64)
         group = place.astype(np.int64)
         at = np.searchsorted(self.begun, (group << _BITS) | before, "left") - 1
-        found = of[np.maximum(at, 0)]
-        return np.where((at >= 0) & (found >> _BITS == group), found & _MASK, -1)
+        entry = column[np.maximum(at, 0)]
+        return np.where((at >= 0) & (entry >> _BITS == group), entry & _MASK, -1)

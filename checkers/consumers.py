@@ -45,7 +45,7 @@ def read(control: pa.Table, ends: Ends, deaths: Deaths) -> list[Consumer]:
         pa.array(texts_of(control, "f").are("subscribe") & (numbers_of(control, "session") != NONE))
     )
     present = [name for name in _COLUMNS if name in rows.column_names]
-    asked: list[Mapping[str, Any]] = []
+    subscribes: list[Mapping[str, Any]] = []
     refused: set[int] = set()
     waiting: dict[tuple[int, int, int], int] = {}
     served: dict[tuple[int, int], tuple[str | None, int]] = {}
@@ -53,26 +53,26 @@ def read(control: pa.Table, ends: Ends, deaths: Deaths) -> list[Consumer]:
         run, session = row.get("run") or 0, row["session"]
         asking = run, row["process"], session
         if row["type"] == "invoke":
-            waiting[asking] = len(asked)
-            asked.append(row)
+            waiting[asking] = len(subscribes)
+            subscribes.append(row)
             continue
         question = waiting.pop(asking, None)
         if row["type"] == "ok":
             served.setdefault((run, session), (row.get("broker"), row["index"]))
         elif row["type"] == "fail" and question is not None:
             refused.add(question)
-    runs = np.array([row.get("run") or 0 for row in asked], dtype=np.int64)
-    sessions = np.array([row["session"] for row in asked], dtype=np.int64)
-    found = []
+    runs = np.array([row.get("run") or 0 for row in subscribes], dtype=np.int64)
+    sessions = np.array([row["session"] for row in subscribes], dtype=np.int64)
+    result = []
     for n, answered in enumerate(ends.sessions.find("answered", runs, sessions).tolist()):
         if n in refused:
             continue
-        run, session, row = int(runs[n]), int(sessions[n]), asked[n]
+        run, session, row = int(runs[n]), int(sessions[n]), subscribes[n]
         broker, since = served.get((run, session), (None, FOREVER))
         over = [answered] if answered != NONE else []
         over += [at for at in deaths.rows.get((run, broker or ""), ()) if at > since][:1]
         selector = selector_of(row.get("value"))
-        found.append(
+        result.append(
             Consumer(run, row.get("queue"), session, selector, row["index"], min(over, default=FOREVER))
         )
-    return found
+    return result

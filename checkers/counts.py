@@ -40,12 +40,12 @@ def stuck(
         return result
     if promises.nack != "requeue":
         refusals = refusals.some(~refusals.nack)
-    which = np.unique(ids[low])
-    refused = refusals.by_message(which.tolist())
+    suspects = np.unique(ids[low])
+    refused = refusals.by_message(suspects.tolist())
     run, session = rows.run[at], rows.session[at]
     over = ends.sessions.find("over", run, session)
-    failed = _failed(rows, marked(which, rows.messages))
-    by_message: dict[int, list[int]] = {one: [] for one in refused}
+    failed = _failed(rows, marked(suspects, rows.messages))
+    by_message: dict[int, list[int]] = {other: [] for other in refused}
     for n in order[np.isin(ids[order], ids[low])].tolist():
         by_message[int(ids[n])].append(n)
 
@@ -59,8 +59,8 @@ def stuck(
         if failed.get(int(at[earlier]), FOREVER) < read:
             return True
         return any(
-            refusals.held[one] == index[earlier] and refusals.asked[one] < read
-            for one in refused[int(ids[earlier])]
+            refusals.held[other] == index[earlier] and refusals.asked[other] < read
+            for other in refused[int(ids[earlier])]
         )
 
     def served_by_one(earlier: int, later: int) -> bool:
@@ -73,23 +73,23 @@ def stuck(
 
     for n in low.tolist():
         result[n] = any(
-            count[one] >= count[n]
-            and (session[one] == session[n] or deliveries.possible[n] > index[one])
-            and given_back(one, int(index[n]))
-            and served_by_one(one, n)
-            for one in by_message[int(ids[n])]
-            if index[one] < index[n]
+            count[other] >= count[n]
+            and (session[other] == session[n] or deliveries.possible[n] > index[other])
+            and given_back(other, int(index[n]))
+            and served_by_one(other, n)
+            for other in by_message[int(ids[n])]
+            if index[other] < index[n]
         )
     return result
 
 
-def _failed(rows: Rows, of: Flags) -> dict[int, int]:
+def _failed(rows: Rows, flagged: Flags) -> dict[int, int]:
     """Return the row of the first ack that failed, by the position of the acked delivery."""
-    some = acks(rows, of)
-    some = some.some(some.failed)
-    given = given_before(rows, some.at)
-    answered = zip(given[given >= 0], rows.index[some.at[given >= 0]], strict=True)
+    failed_acks = acks(rows, flagged)
+    failed_acks = failed_acks.some(failed_acks.failed)
+    deliveries = given_before(rows, failed_acks.at)
+    answered = zip(deliveries[deliveries >= 0], rows.index[failed_acks.at[deliveries >= 0]], strict=True)
     result: dict[int, int] = {}
-    for delivery, asked in answered:
-        result[int(delivery)] = min(int(asked), result.get(int(delivery), FOREVER))
+    for delivery, row in answered:
+        result[int(delivery)] = min(int(row), result.get(int(delivery), FOREVER))
     return result

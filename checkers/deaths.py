@@ -88,7 +88,7 @@ class Answers:
             np.where(is_one_broker, np.where(later, other_answers.broker, self.broker), NONE),
         )
 
-    def beside(self, delivered: Answers) -> Answers:
+    def or_deliveries(self, delivered: Answers) -> Answers:
         """Return these answers, and deliveries in place of those that are missing.
 
         The broker is ``NONE`` where an answer and a delivery name two brokers. A delivery may be
@@ -304,7 +304,7 @@ def read(facts_by_run: Mapping[int, Facts], control: pa.Table | None = None) -> 
         for row in facts.restarts:
             deaths_seen[run, row["broker"]].append((row["index"], _EVER))
         for row in facts.faults:
-            for broker in gone(row):
+            for broker in brokers_gone(row):
                 deaths_seen[run, broker].append((row["index"], _EVER))
     deaths = Deaths(
         rows={broker: [index for index, _ in sorted(moments)] for broker, moments in deaths_seen.items()},
@@ -361,7 +361,7 @@ def _with_links(deaths: Deaths, control: pa.Table) -> Deaths:
     )
 
 
-def gone(row: Mapping[str, Any]) -> Sequence[str]:
+def brokers_gone(row: Mapping[str, Any]) -> Sequence[str]:
     """Return the brokers whose processes a row of the nemesis saw gone."""
     observed = (json_object(row["value"]) or {}).get("observed")
     if row["type"] == "invoke" or not isinstance(observed, dict) or not ends_processes(row["f"]):

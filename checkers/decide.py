@@ -51,8 +51,8 @@ class Decision:
     @property
     def reasons(self) -> tuple[str, ...]:
         """The reasons other than findings for which the history is not valid."""
-        said = tuple(text for text in (self.trouble, self.undecided) if text is not None)
-        return (*said, *self.unknown, *self.empty)
+        reasons_given = tuple(text for text in (self.trouble, self.undecided) if text is not None)
+        return (*reasons_given, *self.unknown, *self.empty)
 
     @property
     def reason(self) -> str | None:
@@ -62,7 +62,7 @@ class Decision:
 
 def decide(
     names: Iterable[str],
-    known: Facts,
+    facts: Facts,
     options: CheckOptions,
     *,
     windows: Mapping[str, Sequence[Window]] | None = None,
@@ -72,23 +72,25 @@ def decide(
 
     Args:
         names: the names of the findings.
-        known: the records of the harness, the monitor and the nemesis, and the census of all rows.
+        facts: the records of the harness, the monitor and the nemesis, and the census of all rows.
         options: what was promised; ``expect_faults`` if the schedule had faults, ``trouble`` if
             the machine had trouble.
         windows: the windows of each finding that faults may explain, by its name.
         unknown: the reasons why rules failed, one sentence each.
     """
-    found = set(names)
-    missing = bool(found & AT_END) or "stores" not in options.broker.untold
-    undecided = known.undecided(missing=missing)
-    excuses = known.excuses(options)
+    found_names = set(names)
+    missing = bool(found_names & AT_END) or "stores" not in options.broker.untold
+    undecided = facts.undecided(missing=missing)
+    excuses = facts.excuses(options)
     explained = {
-        name for name, some in (windows or {}).items() if some and all(excuses.excuses(one) for one in some)
+        name
+        for name, windows_of_name in (windows or {}).items()
+        if windows_of_name and all(excuses.excuses(window) for window in windows_of_name)
     }
-    open_ = undecidable(known, missing=missing)
+    open_ = undecidable(facts, missing=missing)
     severities = {
         name: severity(name, options, excused=name in explained)
-        for name in sorted(found)
+        for name in sorted(found_names)
         if name not in open_
     }
     grave = frozenset(name for name, severity in severities.items() if severity == "grave")
@@ -98,30 +100,30 @@ def decide(
     return Decision(
         severities=severities,
         open=open_,
-        hidden=frozenset(found & open_),
+        hidden=frozenset(found_names & open_),
         undecided=undecided,
-        empty=tuple(_empty(known, options)),
-        unknown=tuple(sorted({*unknown, *([] if known.unlooked is None else [known.unlooked])})),
+        empty=tuple(_empty(facts, options)),
+        unknown=tuple(sorted({*unknown, *([] if facts.unlooked is None else [facts.unlooked])})),
         trouble=options.trouble,
     )
 
 
-def undecidable(known: Facts, *, missing: bool = True) -> frozenset[str]:
+def undecidable(facts: Facts, *, missing: bool = True) -> frozenset[str]:
     """Return the names of the anomalies at the end that this history cannot decide.
 
     Where ``missing`` is false, no message is missing, and no store that was not read matters. A
     message in a store that was read is stuck there, so ``stuck`` needs no other store.
     """
-    if known.unfinished is not None:
+    if facts.unfinished is not None:
         return AT_END
-    return frozenset({"lost"}) if known.undecided(missing=missing) is not None else frozenset()
+    return frozenset({"lost"}) if facts.undecided(missing=missing) is not None else frozenset()
 
 
-def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
-    if not known.count("send", "invoke"):
+def _empty(run_facts: Facts, options: CheckOptions) -> Iterable[str]:
+    if not run_facts.count("send", "invoke"):
         yield "nothing was sent"
-    yield from reach.reasons(known.reached, known.count)
-    if not known.count("deliver", "ok"):
+    yield from reach.reasons(run_facts.reached, run_facts.count)
+    if not run_facts.count("deliver", "ok"):
         yield "nothing was delivered"
-    if options.expect_faults and not any(span.bit for span in known.spans()):
+    if options.expect_faults and not any(span.bit for span in run_facts.spans()):
         yield "faults were asked for, but none was seen to take effect"

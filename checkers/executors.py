@@ -48,17 +48,17 @@ def last_words(master: str, log: str) -> str | None:
     over = list(_ENDED.finditer(log))
     if not over:
         return None
-    one = over[-1]
-    told = (one["words"] or "it did not say why").strip()
+    last = over[-1]
+    reason = (last["words"] or "it did not say why").strip()
     added = [
-        match for match in _ADDED.finditer(log) if match.group("app", "number") == one.group("app", "number")
+        match for match in _ADDED.finditer(log) if match.group("app", "number") == last.group("app", "number")
     ]
     worker = added[-1]["worker"] if added else ""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        said = telling(_log_of(master, worker, one["app"], one["number"]))
-        if said:
-            return f"{said} ({told})"
-    return f"{told}; its log is on {worker or 'the machine of its worker'}"
+        cause = telling(_log_of(master, worker, last["app"], last["number"]))
+        if cause:
+            return f"{cause} ({reason})"
+    return f"{reason}; its log is on {worker or 'the machine of its worker'}"
 
 
 def telling(text: str) -> str:
@@ -80,7 +80,11 @@ def _log_of(master: str, worker: str, app: str, number: str) -> str:
         raise ValueError(master)
     port = os.environ.get("SPARK_MASTER_WEBUI_PORT", _PAGE_PORT)
     state: dict[str, Any] = json.loads(_page(f"http://{match['host']}:{port}/json/"))
-    (address,) = [one["webuiaddress"] for one in state["workers"] if one["id"] == worker]
+    (address,) = [
+        state_of_worker["webuiaddress"]
+        for state_of_worker in state["workers"]
+        if state_of_worker["id"] == worker
+    ]
     query = urllib.parse.urlencode(
         {"appId": app, "executorId": number, "logType": "stderr", "byteLength": _LOG_BYTES}
     )

@@ -271,8 +271,8 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     pulls = control.filter(pc.equal(plain["f"], "receive"))
     for run, queue in zip(pulls["run"].to_pylist(), pulls["queue"].to_pylist(), strict=True):
         facts[run].receives[queue] += 1
-    of_observers = control.filter(pc.less(control["process"], 0)).select(_OWN)
-    for row in sorted(of_observers.to_pylist(), key=lambda row: row["index"]):
+    observer_rows = control.filter(pc.less(control["process"], 0)).select(_OWN)
+    for row in sorted(observer_rows.to_pylist(), key=lambda row: row["index"]):
         _note(facts[row["run"]], row)
     for run, run_reach in reach.of_control(control).items():
         facts[run].reached.add(run_reach)

@@ -90,18 +90,18 @@ def _mask(table: pa.Table, selection: RowSelection) -> pa.Array:
     if selection.times:
         mask = pc.or_(mask, pc.is_in(table["time"], pa.array(sorted(selection.times), pa.int64())))
     for span in selection.ranges:
-        in_place = pc.and_(_equal(table["queue"], span.queue), _equal(table["group"], span.group))
+        is_in_place = pc.and_(_equal(table["queue"], span.queue), _equal(table["group"], span.group))
         within = pc.and_(pc.greater_equal(index, span.low), pc.less_equal(index, span.high))
-        mask = pc.or_(mask, pc.and_(in_place, within))
+        mask = pc.or_(mask, pc.and_(is_in_place, within))
     f = table["f"].cast(pa.string())
     for session, low in selection.after:
         settles = pc.is_in(f, pa.array(["ack", "nack", "deliver"]))
-        in_place = pc.and_(_is(table, "session", session), pc.greater(index, low))
-        mask = pc.or_(mask, _first_few(pc.and_(in_place, settles), slice(selection.few)))
+        is_in_place = pc.and_(_is(table, "session", session), pc.greater(index, low))
+        mask = pc.or_(mask, _first_few(pc.and_(is_in_place, settles), slice(selection.few)))
     for link in selection.links:
-        in_place = pc.or_(_is(table, "session", link.session), _is(table, "connection", link.connection))
-        in_place = pc.and_(pc.and_(in_place, pc.less(index, link.before)), pc.not_equal(f, "deliver"))
-        mask = pc.or_(mask, _first_few(in_place, slice(-selection.few, None)))
+        is_in_place = pc.or_(_is(table, "session", link.session), _is(table, "connection", link.connection))
+        is_in_place = pc.and_(pc.and_(is_in_place, pc.less(index, link.before)), pc.not_equal(f, "deliver"))
+        mask = pc.or_(mask, _first_few(is_in_place, slice(-selection.few, None)))
     return mask
 
 

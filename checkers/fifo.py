@@ -86,43 +86,45 @@ def find(
     open_ = overtaken.copy()
     open_[lives.place[counts & (never | (lives.begun != lives.since))]] = True
     at = np.flatnonzero(counts & open_[lives.place])
-    mine = joined([Turns.of(lives, at, lives.begun), Turns.ordinary(ordinary, open_)])
-    early, late = _overtakings(mine, compare(mine))
-    tally.add(NAME, mine.place[early], mine.delivered[early], mine.message[early], keys=mine.message[late])
+    turns = joined([Turns.of(lives, at, lives.begun), Turns.ordinary(ordinary, open_)])
+    early, late = _overtakings(turns, compare(turns))
+    tally.add(
+        NAME, turns.place[early], turns.delivered[early], turns.message[early], keys=turns.message[late]
+    )
 
 
-def _overtakings(mine: Turns, compared: Sequence[Comparison]) -> tuple[Numbers, Numbers]:
-    """Return one pair (early, late) of each group that has one, as places in ``mine``.
+def _overtakings(turns: Turns, compared: Sequence[Comparison]) -> tuple[Numbers, Numbers]:
+    """Return one pair (early, late) of each group that has one, as places in ``turns``.
 
     ``early`` was delivered too early, ``late`` is the message that it overtook.
     """
-    found = [_overtakings_of(mine, one) for one in compared if one.until is None]
-    early, late = (np.concatenate(some) for some in zip(*found, strict=True))
-    order = ordered(mine.place[early], mine.delivered[early], mine.stored[late], mine.message[late])
-    first_of = order[starts(mine.place[early[order]])]
+    pairs = [_overtakings_of(turns, comparison) for comparison in compared if comparison.until is None]
+    early, late = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    order = ordered(turns.place[early], turns.delivered[early], turns.stored[late], turns.message[late])
+    first_of = order[starts(turns.place[early[order]])]
     return early[first_of], late[first_of]
 
 
-def _overtakings_of(mine: Turns, one: Comparison) -> tuple[Numbers, Numbers]:
+def _overtakings_of(turns: Turns, comparison: Comparison) -> tuple[Numbers, Numbers]:
     """Return the pairs of one comparison.
 
     Where some messages may be only the late or only the early one of a pair, each message is passed
     twice. Its copy as the late one was never dequeued; the enqueue of its copy as the early one
     never returned.
     """
-    if one.at is None:
-        return overtakings(_values(mine, mine.stored, mine.delivered))
-    some = mine.at(one.at)
-    never = np.full(len(one.at), FOREVER, dtype=np.int64)
-    late = _values(some, np.where(one.late, some.stored, FOREVER), never)
-    early = _values(some, never, np.where(one.early, some.delivered, FOREVER))
-    both = {name: np.concatenate([getattr(late, name), getattr(early, name)]) for name in Values.__slots__}
-    first, then = overtakings(Values(**both))
-    return one.at[first % max(1, len(one.at))], one.at[then % max(1, len(one.at))]
+    if comparison.at is None:
+        return overtakings(_values(turns, turns.stored, turns.delivered))
+    compared = turns.at(comparison.at)
+    never = np.full(len(comparison.at), FOREVER, dtype=np.int64)
+    late = _values(compared, np.where(comparison.late, compared.stored, FOREVER), never)
+    early = _values(compared, never, np.where(comparison.early, compared.delivered, FOREVER))
+    columns = {name: np.concatenate([getattr(late, name), getattr(early, name)]) for name in Values.__slots__}
+    first, then = overtakings(Values(**columns))
+    return comparison.at[first % max(1, len(comparison.at))], comparison.at[then % max(1, len(comparison.at))]
 
 
-def _values(some: Turns, stored: Numbers, delivered: Numbers) -> Values:
+def _values(turns: Turns, stored: Numbers, delivered: Numbers) -> Values:
     return Values(
-        queue=some.place.astype(np.int64), name=some.message, enqueue_invoke=some.begun,
-        enqueue_return=stored, dequeue_invoke=some.delivered, dequeue_return=delivered,
+        queue=turns.place.astype(np.int64), name=turns.message, enqueue_invoke=turns.begun,
+        enqueue_return=stored, dequeue_invoke=turns.delivered, dequeue_return=delivered,
     )  # fmt: skip

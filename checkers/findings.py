@@ -63,9 +63,7 @@ def select_findings(instances: Mapping[str, Found], options: CheckOptions) -> di
 
     Redeliveries, which are always counted, are a finding only where the guarantee allows none.
     """
-    kinds = {
-        name: of_kind for name, of_kind in instances.items() if not name.startswith("~") and of_kind.first
-    }
+    kinds = {name: kind for name, kind in instances.items() if not name.startswith("~") and kind.first}
     redeliveries = instances.get(REDELIVERED)
     if redeliveries is not None and redeliveries.first and "redelivery" in looked_for(options):
         kinds["redelivery"] = Found(
@@ -89,10 +87,10 @@ def compose(
     pauses = _broadest_first(discoveries.pauses, excuses)
     hungers = sorted(discoveries.hungers, key=excuses.excuses)
     windows: dict[str, Sequence[Window]] = {"unavailable": pauses, starved.NAME: hungers}
-    kinds = {name: of_kind for name, of_kind in discoveries.found.items() if name in decision.severities}
+    kinds = {name: kind for name, kind in discoveries.found.items() if name in decision.severities}
     for name, some_windows in (("unavailable", pauses), (starved.NAME, hungers)):
         if some_windows:
-            kinds[name] = Found(len(some_windows), tuple(window.instance() for window in some_windows))
+            kinds[name] = Found(len(some_windows), tuple(item.instance() for item in some_windows))
     ends = {pause.instance(): pause.end for pause in pauses}
     shows: dict[Instance, Sequence[int]] = {pause.instance(): pause.rows for pause in pauses}
     shows |= {hunger.instance(): (hunger.after, hunger.ok) for hunger in discoveries.hungers}
@@ -103,20 +101,17 @@ def compose(
     ends |= {overlap.instance(0): run_facts.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): run_facts.last_ns for double in discoveries.doubles}
     partners = {
-        window.instance(): {window.happened[0].message, window.missing[0].message}
-        for window in discoveries.torn[:1]
+        item.instance(): {item.happened[0].message, item.missing[0].message} for item in discoveries.torn[:1]
     }
-    partners |= {window.instance(): set(window.messages) for window in discoveries.totals}
+    partners |= {item.instance(): set(item.messages) for item in discoveries.totals}
     partners |= {instance: {later} for instance, later in discoveries.overtakers.items()}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
-        shown = witnesses(
-            source, [of_kind.first[0] for of_kind in kinds.values()], options, ends, shows, partners
-        )
+        shown = witnesses(source, [kind.first[0] for kind in kinds.values()], options, ends, shows, partners)
     findings = []
-    for name, of_kind in kinds.items():
-        first = of_kind.first[0]
-        details = _details(source, of_kind, options, run_facts, discoveries)
+    for name, kind in kinds.items():
+        first = kind.first[0]
+        details = _details(source, kind, options, run_facts, discoveries)
         if windows.get(name):
             details |= _window(windows[name], excuses)
         witness = shown.get(first, _NOTHING)
@@ -124,8 +119,8 @@ def compose(
             Finding(
                 name=name,
                 severity=decision.severities[name],
-                count=of_kind.count,
-                sentence=words.sentence(first, of_kind.count, witness.rows, details),
+                count=kind.count,
+                sentence=words.sentence(first, kind.count, witness.rows, details),
                 witness=witness,
                 details=details,
             )
@@ -140,14 +135,14 @@ def _example(i: Instance) -> dict[str, Any]:
 
 
 def _details(
-    source: HistorySource | None, of_kind: Found, options: CheckOptions, run_facts: Facts,
+    source: HistorySource | None, kind: Found, options: CheckOptions, run_facts: Facts,
     discoveries: Discoveries,
 ) -> dict[str, Any]:  # fmt: skip
-    examples = [_example(i) for i in of_kind.first[: options.examples]]
+    examples = [_example(i) for i in kind.first[: options.examples]]
     details: dict[str, Any] = {"examples": examples}
-    name = of_kind.first[0].name
+    name = kind.first[0].name
     if name == "lost" and source is not None:
-        _positions(source, of_kind.first[: options.examples], examples, discoveries.survivors)
+        _positions(source, kind.first[: options.examples], examples, discoveries.survivors)
     if name == "lost" and run_facts.receives:
         details |= {"missing": run_facts.missing, "receives": run_facts.receives.total()}
     if name in ("lost", "duplicate"):
@@ -155,7 +150,7 @@ def _details(
     if name == "double-delivery" and options.broker.ack_wait_s is not None:
         details["ack_wait_s"] = options.broker.ack_wait_s
     if name == "double-delivery" and source is not None:
-        _settlements(source, of_kind.first[: options.examples], examples)
+        _settlements(source, kind.first[: options.examples], examples)
     if name == "split-brain":
         details |= _overlap(discoveries)
     if name == takeovers.NAME:
@@ -170,7 +165,7 @@ def _details(
     if name == views.NAME:
         details |= _divergence(discoveries.divergences)
     if name == "zombie":
-        details |= _fenced(of_kind.first[0], discoveries, run_facts)
+        details |= _fenced(kind.first[0], discoveries, run_facts)
     return details
 
 
@@ -245,10 +240,12 @@ def _settlements(source: HistorySource, first: Sequence[Instance], examples: lis
 def _overlap(discoveries: Discoveries) -> dict[str, Any]:
     """Return the details of the first overlap: when it was, and the sends acknowledged in it."""
     overlap = discoveries.overlaps[0]
-    in_overlap = [window for window in discoveries.windows if window.only == "send"][:2]
-    answers = {window.broker: _answers(discoveries, window) for window in in_overlap}
-    counts = {broker: in_window.count for broker, in_window in answers.items()}
-    messages = {broker: [row.message for row in in_window.rows] for broker, in_window in answers.items()}
+    overlap_windows = [window for window in discoveries.windows if window.only == "send"][:2]
+    answers = {window.broker: _answers(discoveries, window) for window in overlap_windows}
+    counts = {broker: window_answers.count for broker, window_answers in answers.items()}
+    messages = {
+        broker: [row.message for row in window_answers.rows] for broker, window_answers in answers.items()
+    }
     return {
         "begin_ns": overlap.begin, "end_ns": overlap.end, "acknowledged": counts, "messages": messages,
         "both_acknowledged": all(counts.values()),
@@ -282,11 +279,11 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
 def _torn(source: HistorySource | None, first: transactions.Torn) -> dict[str, Any]:
     """Return the details of a torn transaction: its end, and which effects happened or did not."""
 
-    def describe(of_kind: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
+    def describe(side: Sequence[transactions.Effect]) -> list[dict[str, Any]]:
         effects = (
             {"f": effect.f, "queue": effect.place[1], "group": effect.place[2], "message": effect.message,
              "index": effect.index, "how": effect.how}
-            for effect in of_kind[:_EFFECTS]
+            for effect in side[:_EFFECTS]
         )  # fmt: skip
         return [{name: value for name, value in effect.items() if value is not None} for effect in effects]
 

@@ -140,9 +140,9 @@ class Gateway:
             if cache.is_file():
                 return [f"-XX:{use}={cache}"]
             home.mkdir(parents=True, exist_ok=True)
-            for left in home.glob("*.new"):  # of a harness that was killed while its JVM wrote
-                if time.time() - left.stat().st_mtime > _ABANDONED_S:
-                    left.unlink(missing_ok=True)
+            for abandoned in home.glob("*.new"):  # of a harness that was killed while its JVM wrote
+                if time.time() - abandoned.stat().st_mtime > _ABANDONED_S:
+                    abandoned.unlink(missing_ok=True)
             fresh = home / f"{name}.new"
             fresh.touch(exist_ok=False)  # the process that creates the file trains the cache
         except (OSError, RuntimeError):

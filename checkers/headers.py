@@ -19,8 +19,8 @@ def digest(headers: Mapping[str, Any], names: Iterable[str] | None = None) -> in
     """
     plain = {name.lower(): _text(value) for name, value in headers.items()}
     chosen = sorted(plain if names is None else set(names) & plain.keys())
-    told = repr([(name, plain[name]) for name in chosen])
-    return int.from_bytes(blake2b(told.encode(errors="replace"), digest_size=4).digest())
+    text = repr([(name, plain[name]) for name in chosen])
+    return int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=4).digest())
 
 
 def _text(value: Any) -> str:

@@ -43,11 +43,11 @@ Which messages are missing in the end is seen without the stores; whether a stor
 class Confined:
     """A control row that spoils its subject alone; ``line`` names file, row and cause."""
 
-    of: Subject
+    subject: Subject
     line: str
 
     def __str__(self) -> str:
-        return f"{', '.join(sorted(NOT_JUDGED[self.of], key=rank))} cannot be judged: {self.line}"
+        return f"{', '.join(sorted(NOT_JUDGED[self.subject], key=rank))} cannot be judged: {self.line}"
 
 
 class Inspection:
@@ -62,7 +62,7 @@ class Inspection:
         self.step = breakage.step_of(source.rows)
         self._control, confined = breakage.of_control(source.control, self.step, source.lacking)
         self.confined = [
-            Confined(breakage_found.of, self._line(breakage_found))
+            Confined(breakage_found.subject, self._line(breakage_found))
             for breakage_found in breakage.by_subject(confined)
         ]
         if self._control.broken is not None and not self._control.broken.follows:

@@ -46,8 +46,8 @@ def merged(tallies: Iterable[Mapping[int, Kinds]], examples: int) -> dict[int, d
     result: dict[int, dict[str, Found]] = defaultdict(dict)
     for tally in tallies:
         for run, kinds in tally.items():
-            for name, found in kinds.items():
-                known = result[run].get(name, Found(0, ()))
-                both = heapq.nsmallest(examples, (*known.first, *found.first), key=lambda i: i.index)
-                result[run][name] = Found(known.count + found.count, tuple(both))
+            for name, kind in kinds.items():
+                so_far = result[run].get(name, Found(0, ()))
+                earliest = heapq.nsmallest(examples, (*so_far.first, *kind.first), key=lambda i: i.index)
+                result[run][name] = Found(so_far.count + kind.count, tuple(earliest))
     return result

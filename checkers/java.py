@@ -61,14 +61,14 @@ def find() -> Java:
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    found = []
+    candidates = []
     home = os.environ.get("JAVA_HOME")
     if home:
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     on_path = shutil.which("java")
     if on_path:
-        found.append(("PATH", Path(on_path)))
-    return found
+        candidates.append(("PATH", Path(on_path)))
+    return candidates
 
 
 def _version(program: Path) -> int | None:

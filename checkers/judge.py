@@ -352,7 +352,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     examples = options.examples
     for by_run in (case.overlaps, case.doubles, case.divergences):
         case.add_instances(
-            [item.instance(run) for run, of_run in by_run.items() for item in of_run], examples
+            [item.instance(run) for run, run_entries in by_run.items() for item in run_entries], examples
         )
     for delivered in results["delivery"]:
         case.survivors |= delivered.survivors
@@ -424,8 +424,10 @@ def examine(check_run: CheckRun) -> Examination | None:
     )
     case.add_instances(admissions or [], examples)
     check_run.attempt("reach", lambda: _reached(source, case.facts_by_run, results["reach"]))
-    for run, of_run in case.found.items():
-        case.found[run] = {name: instances for name, instances in of_run.items() if name not in unheard[run]}
+    for run, run_entries in case.found.items():
+        case.found[run] = {
+            name: instances for name, instances in run_entries.items() if name not in unheard[run]
+        }
     case.pauses = [pause for pause in case.pauses if "unavailable" not in unheard[pause.run]]
     case.hungers = [hunger for hunger in case.hungers if starved.NAME not in unheard[hunger.run]]
     return case
@@ -493,26 +495,26 @@ def _begin(check_run: CheckRun) -> tuple[Examination, dict[int, set[str]]]:
             item.forget(subject)
     for run, confined in check_run.confined.items():
         for row in confined:
-            facts_by_run[run].forget(row.of)
+            facts_by_run[run].forget(row.subject)
     case = attempt("roles", lambda: _reigns(facts_by_run), Examination(facts_by_run, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(facts_by_run), {})
-    spoilt = {run: [NOT_JUDGED[item.of] for item in rows] for run, rows in check_run.confined.items()}
+    spoilt = {run: [NOT_JUDGED[item.subject] for item in rows] for run, rows in check_run.confined.items()}
     return case, {run: untold.union(*spoilt.get(run, ())) for run in facts_by_run}
 
 
 def _reigns(facts_by_run: Mapping[int, Facts]) -> Examination:
-    reigns = {run: roles.reigns(of_run.roles, of_run.last_ns) for run, of_run in facts_by_run.items()}
-    overlaps = {run: roles.overlaps(of_run) for run, of_run in reigns.items()}
+    reigns = {run: roles.reigns(run_data.roles, run_data.last_ns) for run, run_data in facts_by_run.items()}
+    overlaps = {run: roles.overlaps(run_data) for run, run_data in reigns.items()}
     taken = {
-        run: takeovers.read(of_run.takeovers, of_run.roles, of_run.last_ns)
-        for run, of_run in facts_by_run.items()
+        run: takeovers.read(run_data.takeovers, run_data.roles, run_data.last_ns)
+        for run, run_data in facts_by_run.items()
     }
     windows = [
         window
-        for run, of_run in reigns.items()
-        for window in roles.windows_of(run, facts_by_run[run].roles, of_run, overlaps[run], taken[run])
+        for run, run_data in reigns.items()
+        for window in roles.windows_of(run, facts_by_run[run].roles, run_data, overlaps[run], taken[run])
     ]
-    doubles = {run: list(takeovers.doubles(of_run)) for run, of_run in taken.items()}
+    doubles = {run: list(takeovers.doubles(run_data)) for run, run_data in taken.items()}
     return Examination(facts_by_run, reigns, overlaps, windows, doubles)
 
 
@@ -614,7 +616,9 @@ def _answered_since(source: HistorySource, question: Question, late: links.Under
     spans = links.Spans.of(late)
     control, _ = _control(source)
     replies = source.ask(partial(part.served_sessions, spans=spans)).values()
-    proofs, questions, servers = zip(*(of_slice for reply in replies for of_slice in reply), strict=True)
+    proofs, questions, servers = zip(
+        *(slice_answer for reply in replies for slice_answer in reply), strict=True
+    )
     return deaths.AnsweredSince.of(
         joined([links.questions(control, spans), *questions]),
         joined([links.servers(control, spans), *servers]),
@@ -630,24 +634,30 @@ def _sessions(
     Parts that could not decide it alone are asked again, with the facts of all parts.
     """
     first_round = {n: answer.results.get("sessions", []) for n, answer in answers.items()}
-    open_ = [n for n, of_part in first_round.items() if any(result.open for result in of_part)]
+    open_ = [n for n, part_results in first_round.items() if any(result.open for result in part_results)]
     source = check_run.source
 
     def ask() -> dict[int, Mapping[int, Mapping[str, Found]]]:
         spans = links.Spans.of(
-            joined([result.excused for of_part in first_round.values() for result in of_part])
+            joined([result.excused for part_results in first_round.values() for result in part_results])
         )
         control, _ = _control(source)
         gathered = [
-            pair for of_part in source.ask(partial(part.proofs, spans=spans)).values() for pair in of_part
+            pair
+            for part_results in source.ask(partial(part.proofs, spans=spans)).values()
+            for pair in part_results
         ]
-        answered = joined([links.questions(control, spans), *(of_part for _, of_part in gathered)])
+        answered = joined([links.questions(control, spans), *(part_results for _, part_results in gathered)])
         proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
         session_facts = links.SessionFacts(proven, links.LinkAnswers(answered))
         return source.ask(partial(part.conflicts, question=question, session_facts=session_facts), open_)
 
     second_round = (check_run.attempt("sessions", ask) or {}) if open_ else {}
-    return [second_round.get(n, result.found) for n, of_part in first_round.items() for result in of_part]
+    return [
+        second_round.get(n, result.found)
+        for n, part_results in first_round.items()
+        for result in part_results
+    ]
 
 
 def _pauses(
@@ -660,17 +670,19 @@ def _pauses(
         return []
     asking = partial(part.questions, question=question, gaps=gaps, troubled=groups)
     replies = source.ask(asking).values()
-    of_brokers = availability.begun(
-        gaps, [of_slice for reply in replies for of_slice in reply.of_gaps], bound_ns
+    outages = availability.begun(
+        gaps, [slice_gaps for reply in replies for slice_gaps in reply.of_gaps], bound_ns
     )
-    return sorted([*of_brokers, *(pause for reply in replies for pause in reply.of_groups)])
+    return sorted([*outages, *(pause for reply in replies for pause in reply.of_groups)])
 
 
 def _reached(
-    source: HistorySource, facts_by_run: Mapping[int, Facts], of_parts: Sequence[Mapping[int, reach.Reach]]
+    source: HistorySource,
+    facts_by_run: Mapping[int, Facts],
+    part_reaches: Sequence[Mapping[int, reach.Reach]],
 ) -> None:
     """Add what clients reached in each place, and the answers of sends that were never ``ok``."""
-    for run, run_reach in ((run, run_reach) for item in of_parts for run, run_reach in item.items()):
+    for run, run_reach in ((run, run_reach) for item in part_reaches for run, run_reach in item.items()):
         facts_by_run[run].reached.add(run_reach)
     destinations = frozenset(
         (run, name) for run, item in facts_by_run.items() for name in item.reached.unserved
@@ -696,10 +708,10 @@ def _admitted(source: HistorySource, facts_by_run: Mapping[int, Facts], words: s
 
 
 def _hungers(
-    source: HistorySource, question: Question, of_parts: Sequence[starved.Activity]
+    source: HistorySource, question: Question, part_activities: Sequence[starved.Activity]
 ) -> list[starved.Hunger]:
     control, places = _control(source)
-    activities = [*of_parts, starved.activity(control, question.bound_ns)]
+    activities = [*part_activities, starved.activity(control, question.bound_ns)]
     idle_times = starved.idle(activities, control, places, question.ends, question.bound_ns)
     if not idle_times:
         return []
@@ -720,25 +732,25 @@ def _queues(source: HistorySource, question: Question, facts_by_run: Mapping[int
 
 
 def _inversions(
-    source: HistorySource, question: Question, of_parts: Sequence[frozenset[priorities.Queue]]
+    source: HistorySource, question: Question, part_queues: Sequence[frozenset[priorities.Queue]]
 ) -> list[priorities.Inversion]:
-    queues = sorted(frozenset().union(*of_parts) - question.unheard)
+    queues = sorted(frozenset().union(*part_queues) - question.unheard)
     if not queues or question.promises.marks_redeliveries != "always":
         return []
     replies = source.ask(partial(part.ranked, queues=queues, question=question)).values()
-    suspects = priorities.candidates(joined(of_slice for reply in replies for of_slice in reply))
+    suspects = priorities.candidates(joined(slice_answer for reply in replies for slice_answer in reply))
     if not len(suspects.queue):
         return []
     answered = None
     if question.promises.answers_in_order:
-        spans = links.Spans.of(priorities.asked(suspects, queues))
+        spans = links.Spans.of(priorities.spans_in_question(suspects, queues))
         control, _ = _control(source)
-        of_slices = (
-            of_slice
+        slice_questions = (
+            slice_answer
             for reply in source.ask(partial(part.answers, spans=spans)).values()
-            for of_slice in reply
+            for slice_answer in reply
         )
-        answered = links.LinkAnswers(joined([links.questions(control, spans), *of_slices]))
+        answered = links.LinkAnswers(joined([links.questions(control, spans), *slice_questions]))
     return priorities.inversions(suspects, queues, question.ends, answered)
 
 
@@ -764,16 +776,16 @@ def _skipped(
 def _torn(
     source: HistorySource,
     question: Question,
-    of_parts: Sequence[transactions.Effects],
+    part_effects: Sequence[transactions.Effects],
     skipped_effects: Sequence[tuple[transactions.Effects, Sequence[Place]]],
 ) -> list[transactions.Torn]:
     skipped, places = transactions.together(skipped_effects or [(transactions.NO_EFFECTS, ())])
-    suspects = joined([*of_parts, transactions.suspects(skipped, question.ends)])
+    suspects = joined([*part_effects, transactions.suspects(skipped, question.ends)])
     if not len(suspects.run):
         return []
-    suspected = transactions.by_transaction(suspects)
-    replies = source.ask(partial(part.effects, question=question, transaction_keys=suspected)).values()
-    gathered, named = transactions.together([*replies, (transactions.of(skipped, suspected), places)])
+    keys = transactions.by_transaction(suspects)
+    replies = source.ask(partial(part.effects, question=question, transaction_keys=keys)).values()
+    gathered, named = transactions.together([*replies, (transactions.effects_of(skipped, keys), places)])
     torn = transactions.torn(gathered, named, {})
     absent = transactions.absent(torn)
     return transactions.torn(gathered, named, _sightings(source, absent)) if absent else torn
@@ -793,7 +805,7 @@ def _sightings(
 ) -> dict[tuple[int, int], set[Place]]:
     """Return the places in which some messages, by run and id, were delivered or stored."""
     places: dict[tuple[int, int], set[Place]] = {}
-    for reply in source.ask(partial(part.seen, sought=sought)).values():
+    for reply in source.ask(partial(part.sightings, sought=sought)).values():
         for run, message, place in reply:
             places.setdefault((run, message), set()).add(place)
     return places

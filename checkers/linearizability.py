@@ -173,14 +173,14 @@ def not_linearizable(history: Values, dequeues: Dequeues | None = None) -> Numbe
 class _Looked:
     """The violations found in some queues, and the assignment of values to unanswered dequeues.
 
-    ``given`` is the history in which each dequeue without an answer has taken the value that it was
-    given. ``left`` are the values that no dequeue returned, ``waiting`` the dequeues without an
-    answer. Both are in the order in which they are given to each other.
+    ``assigned`` is the history in which each dequeue without an answer has taken the value that it
+    was given. ``untaken`` are the values that no dequeue returned, ``waiting`` the dequeues without
+    an answer. Both are in the order in which they are given to each other.
     """
 
-    given: Values
+    assigned: Values
     dequeues: Dequeues
-    left: Numbers
+    untaken: Numbers
     waiting: Numbers
     unsent: Numbers
     overtaken: tuple[Numbers, Numbers]
@@ -216,9 +216,9 @@ class _Looked:
         were invoked in time. It then also has values that these cannot all have taken.
         """
         early, late = pair
-        if self.given.dequeue_return[late] != FOREVER:
+        if self.assigned.dequeue_return[late] != FOREVER:
             return Certificate(queue, "overtaken", pair)
-        in_time = self._waiting(queue, int(self.given.dequeue_return[early]))
+        in_time = self._waiting(queue, int(self.assigned.dequeue_return[early]))
         rivals = self._untaken(queue)[: len(in_time)]
         return Certificate(queue, "overtaken", (*pair, *rivals.tolist()), tuple(in_time.tolist()))
 
@@ -229,7 +229,7 @@ class _Looked:
         one of them, it also has the dequeues that may have taken that value, and the values that
         these would be given before.
         """
-        assigned, until = self.given, int(self.dequeues.returned[empty])
+        assigned, until = self.assigned, int(self.dequeues.returned[empty])
         certainly_in = np.flatnonzero(
             (assigned.queue == queue) & (assigned.enqueue_return < assigned.dequeue_invoke)
         )
@@ -247,13 +247,13 @@ class _Looked:
         return Certificate(queue, "not empty", (*chain, *rivals), (empty, *in_time))
 
     def _untaken(self, queue: int) -> Numbers:
-        low, high = np.searchsorted(self.given.queue[self.left], (queue, queue + 1))
-        return self.left[low:high]
+        low, high = np.searchsorted(self.assigned.queue[self.untaken], (queue, queue + 1))
+        return self.untaken[low:high]
 
     def _waiting(self, queue: int, before: int) -> Numbers:
         low, high = np.searchsorted(self.dequeues.queue[self.waiting], (queue, queue + 1))
-        of_queue = self.waiting[low:high]
-        return of_queue[self.dequeues.invoke[of_queue] < before]
+        queue_dequeues = self.waiting[low:high]
+        return queue_dequeues[self.dequeues.invoke[queue_dequeues] < before]
 
 
 def _firsts(queue: Numbers) -> Numbers:

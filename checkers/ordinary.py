@@ -80,7 +80,9 @@ class Ordinary:
         return cls(nothing.astype(np.int32), *(nothing for _ in range(8)))
 
 
-def apart(rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptions) -> tuple[Ordinary, Rows]:
+def split_ordinary(
+    rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptions
+) -> tuple[Ordinary, Rows]:
     """Split the rows of whole messages: return the ordinary messages and the rows of all others."""
     at = _of_five(rows, places, subscriptions)
     sends, oks, delivers, asks, acks = at
@@ -93,24 +95,24 @@ def apart(rows: Rows, places: PlaceTable, ends: Ends, subscriptions: Subscriptio
     for column in (rows.producer, rows.sequence, rows.digest, rows.headers):
         right &= column.same(sends, delivers)
     if not rows.transaction.absent:
-        for some in at:
-            right &= rows.transaction[some] == NONE
+        for positions in at:
+            right &= rows.transaction[positions] == NONE
     if rows.value.values:
         right &= (rows.value.codes[sends] < 0) & (rows.value.codes[oks] < 0)
     if not right.all():
-        session, at = session[right], tuple(some[right] for some in at)
+        session, at = session[right], tuple(positions[right] for positions in at)
         sends, oks, delivers, asks, acks = at
     if not len(sends):
         return Ordinary.none(), rows
-    found = Ordinary(
+    ordinary = Ordinary(
         place=rows.place[sends], message=rows.message[sends], sent=rows.index[sends], ok=rows.index[oks],
         delivered=rows.index[delivers], acked=rows.index[asks], session=session,
         producer=rows.producer[sends], sequence=rows.sequence[sends],
     )  # fmt: skip
-    others = np.ones(len(rows.index), dtype=bool)
-    for some in at:
-        others[some] = False
-    return found, rows.some(np.flatnonzero(others))
+    is_other = np.ones(len(rows.index), dtype=bool)
+    for positions in at:
+        is_other[positions] = False
+    return ordinary, rows.some(np.flatnonzero(is_other))
 
 
 def _of_five(rows: Rows, places: PlaceTable, subscriptions: Subscriptions) -> tuple[Numbers, ...]:
@@ -128,4 +130,4 @@ def _of_five(rows: Rows, places: PlaceTable, subscriptions: Subscriptions) -> tu
     choosing = np.array(sorted({run for run, _ in subscriptions.selectors}), dtype=np.int64)
     plain = ~places.passing() & ~np.isin(places.runs(), choosing)
     right = plain[rows.place[at[0]]] & (rows.message[at[0]] != NONE)
-    return tuple(at if right.all() else (some[right] for some in at))
+    return tuple(at if right.all() else (positions[right] for positions in at))

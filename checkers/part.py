@@ -46,7 +46,7 @@ from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Instance
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
-from checkers.ordinary import Ordinary, apart
+from checkers.ordinary import Ordinary, split_ordinary
 from checkers.owed import died_unread, died_untaken
 from checkers.rows import (
     NONE,
@@ -496,7 +496,7 @@ def answer(
             before = sum(len(slice_lives.place) for slice_lives in lives)
             ordinary = Ordinary.none()
             if not waits:
-                ordinary, columns = apart(columns, places, question.ends, question.subscriptions)
+                ordinary, columns = split_ordinary(columns, places, question.ends, question.subscriptions)
             usual.append(ordinary)
             slice_lives, slice_deliveries = lives_and_deliveries(
                 columns,
@@ -676,8 +676,8 @@ def spans(part: HistoryPart, low: int, width: int, count: int) -> list[breakage.
 def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
     """Return the first row with a key that must lie in one part, and the key in words, if any."""
     places = PlaceTable()
-    of_slices = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
-    return sorted(row for row in of_slices if row is not None)[:1]
+    slice_rows = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
+    return sorted(row for row in slice_rows if row is not None)[:1]
 
 
 def served(part: HistoryPart, idle_times: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
@@ -697,8 +697,10 @@ def effects(
     """Return the effects of some transactions, from all slices, and the names of their places."""
     places = PlaceTable()
     tables = (question.rows(table, places) for table in part.slices(READ))
-    of_tables = joined(transactions.of(_effects(rows, places, question), transaction_keys) for rows in tables)
-    return of_tables, places.named
+    all_effects = joined(
+        transactions.effects_of(_effects(rows, places, question), transaction_keys) for rows in tables
+    )
+    return all_effects, places.named
 
 
 def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
@@ -727,13 +729,13 @@ def ranked(
     part: HistoryPart, queues: Sequence[priorities.Queue], question: Question
 ) -> list[priorities.Delivered]:
     """Return the first deliveries of queues with priorities, for each slice."""
-    of_slices = []
+    slice_deliveries = []
     for table in part.slices(READ):
         places = PlaceTable()
         rows = from_table(priorities.rows_of_queues(table, queues), places)
         attempts = attempts_of(rows, question.ends, atomic=question.promises.atomic)
-        of_slices.append(priorities.told(rows, places, queues, attempts))
-    return of_slices
+        slice_deliveries.append(priorities.first_deliveries(rows, places, queues, attempts))
+    return slice_deliveries
 
 
 def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
@@ -742,8 +744,8 @@ def answers(part: HistoryPart, spans: links.Spans) -> list[links.Questions]:
     return [links.questions(rows, spans) for rows in tables]
 
 
-def seen(part: HistoryPart, sought: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
+def sightings(part: HistoryPart, sought: frozenset[tuple[int, int]]) -> set[tuple[int, int, Place]]:
     """Return the places where some messages, given by run and id, were delivered or stored."""
     places = PlaceTable()
     tables = (from_table(renamed(table), places) for table in part.slices(READ))
-    return {sighting for rows in tables for sighting in transactions.seen(rows, places.named, sought)}
+    return {sighting for rows in tables for sighting in transactions.sightings(rows, places.named, sought)}

@@ -22,7 +22,7 @@ redeliveries, nothing is found. In its own session it was read later, and delive
 arrive in order.
 
 Messages without a group lie in all parts. So parts are asked twice: which queues have priorities
-at all (``ranked``), and which first deliveries they had (``told``).
+at all (``ranked``), and which first deliveries they had (``first_deliveries``).
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ def rows_of_queues(table: pa.Table, queues: Collection[Queue]) -> pa.Table:
     return table.filter(pa.array(texts_of(table, "group").codes < 0))
 
 
-def told(rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Attempts | None) -> Delivered:
+def first_deliveries(
+    rows: Rows, places: PlaceTable, queues: Sequence[Queue], attempts: Attempts | None
+) -> Delivered:
     """Return the first deliveries of some queues from whole messages.
 
     The queues are numbered in the given order.
@@ -206,7 +208,7 @@ def _sessions(deliveries: Delivered) -> Numbers:
     return segments(deliveries.queue, deliveries.producer, deliveries.session)
 
 
-def asked(deliveries: Delivered, queues: Sequence[Queue]) -> UnderWay:
+def spans_in_question(deliveries: Delivered, queues: Sequence[Queue]) -> UnderWay:
     """Return the spans whose answers tell when each message was chosen."""
     stored = np.where(deliveries.stored == NONE, deliveries.delivered, deliveries.stored)
     return UnderWay(

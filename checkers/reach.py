@@ -100,7 +100,7 @@ class Reach:
             self.places[name].add(place)
         self.choosing.add(other.choosing)
 
-    def whole(self, topic: str) -> Destination:
+    def with_subscriptions(self, topic: str) -> Destination:
         """Return a topic together with all its subscriptions; a queue by itself."""
         total = Destination()
         named_places = self.places.items() if topic.startswith(TOPIC) else [(topic, self.places[topic])]
@@ -121,7 +121,9 @@ class Reach:
         if subscribed and not any(place.sent for place in sends.values()):
             return frozenset(sends)
         return frozenset(
-            name for name, place in sends.items() if place.unserved and not self.whole(name).delivered
+            name
+            for name, place in sends.items()
+            if place.unserved and not self.with_subscriptions(name).delivered
         )
 
 
@@ -245,7 +247,7 @@ def reasons(reach: Reach, count: Callable[[str, str], int]) -> Iterator[str]:
     yield from _subscribes(reach)
     yield from _sends(reach)
     for name in sorted(reach.places):
-        place = reach.whole(name)
+        place = reach.with_subscriptions(name)
         if not name.startswith((TOPIC, TEMPORARY)) or topic_of(name) != name:
             continue
         if place.begun and not place.delivered and (place.sent or name == TEMPORARY):
@@ -265,7 +267,7 @@ def _subscribes(reach: Reach) -> Iterator[str]:
         combined = place
         topic_and_name = split(name)
         if topic_and_name is not None:
-            combined = reach.whole(topic_and_name[0])
+            combined = reach.with_subscriptions(topic_and_name[0])
             if combined.unknown:
                 unanswered[topic_and_name[0]] = combined
                 continue
@@ -277,8 +279,10 @@ def _subscribes(reach: Reach) -> Iterator[str]:
 
 
 def _sends(reach: Reach) -> Iterator[str]:
-    without_sends = {name: reach.places[name] for name in reach.unserved}
-    yield from _sentence("send", {name: (place.sends, place.unsent) for name, place in without_sends.items()})
+    unserved_places = {name: reach.places[name] for name in reach.unserved}
+    yield from _sentence(
+        "send", {name: (place.sends, place.unsent) for name, place in unserved_places.items()}
+    )
 
 
 def _sentence(operation: str, tried_and_answers: Mapping[str, tuple[int, Counter[str]]]) -> Iterator[str]:

@@ -90,12 +90,12 @@ def owed_to_subscriptions(
     send that may have reached it.
     """
     owed = np.zeros(len(number), dtype=bool)
-    mine = np.flatnonzero(number != NONE)
-    owed[mine] = sent[mine] > subscriptions.since[number[mine]]
+    subscribed = np.flatnonzero(number != NONE)
+    owed[subscribed] = sent[subscribed] > subscriptions.since[number[subscribed]]
     for n, selector in enumerate(subscriptions.wanted):
         if selector is not None:
-            here = mine[number[mine] == n]
-            owed[here] &= selection.wants(selector)[here]
+            matched = subscribed[number[subscribed] == n]
+            owed[matched] &= selection.wants(selector)[matched]
     return owed
 
 
@@ -119,17 +119,19 @@ def _earlier(
 def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: Selection) -> Numbers | None:
     if not subscriptions.selectors:
         return None
-    found = np.full(rows.messages, NONE, dtype=np.int64)
+    unwanted = np.full(rows.messages, NONE, dtype=np.int64)
     at = rows.of(DELIVER)
     at = at[selection.sent[rows.id[at]]]
     order = np.lexsort((rows.session[at], rows.run[at]))
     at = at[order]
     run, session = rows.run[at], rows.session[at]
     cuts = np.flatnonzero((run[1:] != run[:-1]) | (session[1:] != session[:-1])) + 1
-    for some in np.split(at, cuts) if len(at) else ():
-        selector = subscriptions.selectors.get((int(rows.run[some[0]]), int(rows.session[some[:1]][0])))
+    for session_rows in np.split(at, cuts) if len(at) else ():
+        selector = subscriptions.selectors.get(
+            (int(rows.run[session_rows[0]]), int(rows.session[session_rows[:1]][0]))
+        )
         if selector is not None:
-            wrong = some[~selection.wants(selector)[rows.id[some]]]
+            wrong = session_rows[~selection.wants(selector)[rows.id[session_rows]]]
             index = lowest(rows.id[wrong], rows.index[wrong], rows.messages)
-            found = earliest(found, index)
-    return found if (found != NONE).any() else None
+            unwanted = earliest(unwanted, index)
+    return unwanted if (unwanted != NONE).any() else None

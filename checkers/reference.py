@@ -31,7 +31,7 @@ from checkers.reference_attempts import (
 from checkers.reference_consumers import Consumer
 from checkers.reference_groups import Closing, alternation, closings_of, is_closed_between
 from checkers.reference_liveness import liveness
-from checkers.reference_messages import again, fates, settled_twice, unflagged
+from checkers.reference_messages import delivery_anomalies, fates, settled_twice, unflagged
 from checkers.reference_order import not_linearizable, out_of_order
 from checkers.reference_owed import questions, refused_too_often
 from checkers.reference_priorities import inversions
@@ -68,9 +68,9 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     options = options or CheckOptions()
     history = History(sorted(rows, key=lambda row: row["index"]), atomic=options.broker.atomic)
     messages = history.all_messages
-    found = [
+    instances = [
         *fates(history, messages, options),
-        *again(history, messages, options),
+        *delivery_anomalies(history, messages, options),
         *torn(history, messages, options),
         *wrong_total(history, messages, options),
         *out_of_order(history, options),
@@ -86,8 +86,10 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *_admitted(history, options),
         *_redelivered(history, options),
     ]
-    found = [one for one in found if one.name not in options.not_judged]
-    return sorted(set(found), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0))
+    instances = [instance for instance in instances if instance.name not in options.not_judged]
+    return sorted(
+        set(instances), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0)
+    )
 
 
 class History:
@@ -109,9 +111,9 @@ class History:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
         self._of: dict[tuple[str, Any], list[Row]] = defaultdict(list)
         for r in self.rows:
-            for what in ("session", "transaction", "connection"):
-                if r.get(what) is not None:
-                    self._of[what, r[what]].append(r)
+            for column in ("session", "transaction", "connection"):
+                if r.get(column) is not None:
+                    self._of[column, r[column]].append(r)
         self._proven: dict[int, int] = {}
         self.given: dict[tuple[int, bool], int] = {}
         self._ends: dict[int, int | None] = {}
@@ -131,11 +133,11 @@ class History:
         """The result of ``answer_to`` for each invocation, by the index of its row."""
         self._asked: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._answered: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for asked, answer in _answered(rows):
-            for what in ("session", "connection"):
-                if answer.get(what) is not None:
-                    self._asked[what, answer[what]].append(asked["index"])
-                    self._answered[what, answer[what]].append(answer["index"])
+        for invocation, answer in _answered(rows):
+            for column in ("session", "connection"):
+                if answer.get(column) is not None:
+                    self._asked[column, answer[column]].append(invocation["index"])
+                    self._answered[column, answer[column]].append(answer["index"])
 
     def reached_the_end(self) -> bool:
         """Return whether the test drained every queue and then finished reading the stores."""
@@ -161,12 +163,12 @@ class History:
 
     def _keepers(self) -> set[str]:
         """Return the brokers that may hold a message: they were live, took one or delivered one."""
-        found = {r["broker"] for r in self.control if r["f"] == "role" and r.get("role") == "live"}
+        keepers = {r["broker"] for r in self.control if r["f"] == "role" and r.get("role") == "live"}
         for r in self.rows:
             took = r["f"] == "send" and r["type"] in ("ok", "info")
             if (took or _is(r, "deliver", "ok")) and r.get("broker") is not None:
-                found.add(r["broker"])
-        return found
+                keepers.add(r["broker"])
+        return keepers
 
     def _was_read(self, broker: str, read: set[str]) -> bool:
         """Return whether a broker's stores were read.
@@ -211,21 +213,25 @@ class History:
     @property
     def by_session(self) -> Mapping[int, Sequence[Row]]:
         """The rows that name a session, by session."""
-        return {number: rows for (what, number), rows in self._of.items() if what == "session"}
+        return {number: rows for (column, number), rows in self._of.items() if column == "session"}
 
     def transaction_rows(self, transaction: int) -> Sequence[Row]:
         """Return all rows that name a transaction."""
         return self._of.get(("transaction", transaction), [])
 
-    def beside(self, asked: Row) -> list[Row]:
+    def rows_around(self, invocation: Row) -> list[Row]:
         """Return all rows of the session, connection and transaction of an invocation, in order.
 
         The sessions that took part in its transaction are included.
         """
-        names = [(what, asked[what]) for what in ("session", "connection") if asked.get(what) is not None]
-        if asked.get("transaction") is not None:
-            names.append(("transaction", asked["transaction"]))
-            inside = self.transaction_rows(asked["transaction"])
+        names = [
+            (column, invocation[column])
+            for column in ("session", "connection")
+            if invocation.get(column) is not None
+        ]
+        if invocation.get("transaction") is not None:
+            names.append(("transaction", invocation["transaction"]))
+            inside = self.transaction_rows(invocation["transaction"])
             names += [("session", r["session"]) for r in inside if r.get("session") is not None]
         rows = {r["index"]: r for name in names for r in self._of.get(name, ())}
         return [rows[index] for index in sorted(rows)]
@@ -242,23 +248,23 @@ class History:
 
         That is an abort, or a commit if a commit of the transaction failed; None if there is none.
         """
-        asked = [self.ended(transaction, "abort", "invoke")]
+        invocations = [self.ended(transaction, "abort", "invoke")]
         if self.ended(transaction, "commit", "fail") is not None:
-            asked.append(self.ended(transaction, "commit", "invoke"))
-        return max((index for index in asked if index is not None), default=None)
+            invocations.append(self.ended(transaction, "commit", "invoke"))
+        return max((index for index in invocations if index is not None), default=None)
 
     def session_begin(self, session: int) -> int | None:
         """Return the index of the first invocation of a session's subscribe."""
         rows = self._of["session", session]
         return next((r["index"] for r in rows if r["f"] == "subscribe" and r["type"] == "invoke"), None)
 
-    def left(self, session: int) -> int | None:
+    def left_at(self, session: int) -> int | None:
         """Return the index of the last ``ok`` of a session's unsubscribe; None if there is none."""
         if session not in self._left:
             rows = self._of["session", session]
-            asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
+            invoked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
             answers = (r["index"] for r in rows if _is(r, "unsubscribe", "ok"))
-            later = (index for index in answers if asked is not None and index > asked)
+            later = (index for index in answers if invoked is not None and index > invoked)
             self._left[session] = max(later, default=None)
         return self._left[session]
 
@@ -268,8 +274,8 @@ class History:
         It is the latest invocation of the subscribe of its session, or of an operation in its
         session or on its connection that was answered before the delivery was read.
         """
-        known = [self.session_begin(d["session"]), *self.answered_before(d, options)]
-        return max((index for index in known if index is not None), default=None)
+        rows_known = [self.session_begin(d["session"]), *self.answered_before(d, options)]
+        return max((index for index in rows_known if index is not None), default=None)
 
     def answered_before(self, d: Row, options: CheckOptions) -> list[int]:
         """Return the invocations that were answered ``ok`` before a delivery was read.
@@ -279,12 +285,12 @@ class History:
         """
         if not options.broker.answers_in_order:
             return []
-        found = []
-        for what in ("session", "connection"):
-            if d.get(what) is not None:
-                count = bisect_left(self._answered[what, d[what]], d["index"])
-                found += self._asked[what, d[what]][:count]
-        return found
+        invocations = []
+        for column in ("session", "connection"):
+            if d.get(column) is not None:
+                count = bisect_left(self._answered[column, d[column]], d["index"])
+                invocations += self._asked[column, d[column]][:count]
+        return invocations
 
     def session_end(self, session: int) -> int | None:
         """Return the index of the row that ended a session for its client; None if there is none.
@@ -315,12 +321,12 @@ class History:
     @functools.cached_property
     def _all_ended(self) -> Sequence[tuple[int, int, str | None]]:
         """Each session that ended, the row of its end, and the queue that this row names."""
-        found = []
+        result = []
         for session, rows in self.by_session.items():
             end = self.session_end(session)
             if end is not None:
-                found.append((session, end, next(r.get("queue") for r in rows if r["index"] == end)))
-        return found
+                result.append((session, end, next(r.get("queue") for r in rows if r["index"] == end)))
+        return result
 
     def holders(self, queue: str | None, sent: int) -> int:
         """Return how many ended sessions of a queue may have held a message sent at row ``sent``.
@@ -328,8 +334,8 @@ class History:
         A session does not count if its unsubscribe was answered before that row. A session may be
         of any queue if the row that ended it names no queue.
         """
-        left = (self.left(session) for session, _ in self._ended_sessions(queue))
-        return sum(1 for row in left if row is None or row > sent)
+        answers = (self.left_at(session) for session, _ in self._ended_sessions(queue))
+        return sum(1 for row in answers if row is None or row > sent)
 
     def reign(self, session: int) -> tuple[int, int | None] | None:
         """Return the reign of a broker in which a session began.
@@ -338,18 +344,18 @@ class History:
         it certainly was so without a break; None: to the end. The whole is None if the broker was
         not known to be live when the session was asked for.
         """
-        asked = next((r for r in self._of["session", session] if _is(r, "subscribe", "invoke")), None)
-        if asked is None:
+        subscribe = next((r for r in self._of["session", session] if _is(r, "subscribe", "invoke")), None)
+        if subscribe is None:
             return None
-        told = [
+        role_rows = [
             r
             for r in self.rows
-            if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == asked.get("broker")
+            if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == subscribe.get("broker")
         ]
-        before = [r for r in told if r["index"] < asked["index"]]
+        before = [r for r in role_rows if r["index"] < subscribe["index"]]
         if not before or before[-1].get("role") != "live":
             return None
-        over = next((r["time_low"] for r in told if r["index"] > before[-1]["index"]), None)
+        over = next((r["time_low"] for r in role_rows if r["index"] > before[-1]["index"]), None)
         return before[-1]["index"], over
 
     def over(self, session: int) -> int | None:
@@ -358,8 +364,10 @@ class History:
         That is the answer to its unsubscribe or its disconnect, whichever came first.
         """
         if session not in self._over:
-            gone = next((r["index"] for r in self._of["session", session] if r["f"] == "disconnect"), None)
-            ends = (at for at in (gone, self.left(session)) if at is not None)
+            disconnect = next(
+                (r["index"] for r in self._of["session", session] if r["f"] == "disconnect"), None
+            )
+            ends = (at for at in (disconnect, self.left_at(session)) if at is not None)
             self._over[session] = min(ends, default=None)
         return self._over[session]
 
@@ -380,11 +388,11 @@ class History:
             if r["f"] not in ("ack", "nack", "unsubscribe"):
                 continue
             message = () if r["f"] == "unsubscribe" else (r.get("queue"), r.get("group"), r.get("message"))
-            what = (r["f"], *message)
+            key = (r["f"], *message)
             if r["type"] == "invoke":
-                questions.setdefault(what, r["index"])
-            elif r["type"] == "ok" and what in questions:
-                best = max(best, questions[what])
+                questions.setdefault(key, r["index"])
+            elif r["type"] == "ok" and key in questions:
+                best = max(best, questions[key])
         for r in self._of["session", session]:
             if _is(r, "deliver", "ok") and r.get("queue") is not None and r.get("message") is not None:
                 sent = self.sent(r)
@@ -395,8 +403,8 @@ class History:
     @functools.cached_property
     def clock_effects(self) -> list[Effect]:
         """The effects, certain or possible, of faults that can make the clocks of brokers wrong."""
-        told = records(r for r in self.control if r["process"] == NEMESIS)
-        return [effect for effect in effects(told) if effect.fault_kind.clocks]
+        faults = records(r for r in self.control if r["process"] == NEMESIS)
+        return [effect for effect in effects(faults) if effect.fault_kind.clocks]
 
     @functools.cached_property
     def pairs(self) -> Pairs:
@@ -418,19 +426,19 @@ class History:
     @functools.cached_property
     def lanes(self) -> Mapping[tuple[str | None, str | None], Sequence[PlainMessage]]:
         """The messages of each queue and group."""
-        found: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
+        by_lane: dict[tuple[str | None, str | None], list[PlainMessage]] = defaultdict(list)
         for m in self.all_messages:
-            found[m.queue, m.group].append(m)
-        return found
+            by_lane[m.queue, m.group].append(m)
+        return by_lane
 
     @functools.cached_property
     def readers(self) -> Mapping[tuple[str | None, str | None], AbstractSet[int | None]]:
         """The sessions to which messages of each queue and group were delivered."""
-        found: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
+        by_lane: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
         for r in self.data:
             if r["f"] == "deliver":
-                found[r.get("queue"), r.get("group")].add(r.get("session"))
-        return found
+                by_lane[r.get("queue"), r.get("group")].add(r.get("session"))
+        return by_lane
 
     @functools.cached_property
     def received_from(self) -> AbstractSet[str | None]:
@@ -445,21 +453,21 @@ class History:
     @functools.cached_property
     def same_id(self) -> Mapping[int, Sequence[PlainMessage]]:
         """The messages by number, one for each queue, group and subscription that a row names."""
-        found: dict[int, list[PlainMessage]] = defaultdict(list)
+        by_id: dict[int, list[PlainMessage]] = defaultdict(list)
         for m in self.all_messages:
-            found[m.id].append(m)
-        return found
+            by_id[m.id].append(m)
+        return by_id
 
     def sent(self, r: Row) -> int | None:
         """Return the index of the first send of the message that a row names."""
-        mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]
-        return next((s["index"] for s in mine if _is(s, "send", "invoke")), None)
+        message_rows = self.messages[r.get("queue"), r.get("group"), r.get("message")]
+        return next((s["index"] for s in message_rows if _is(s, "send", "invoke")), None)
 
 
 def _is_reading(r: Row) -> bool:
     """Return whether a row says that a broker's stores were read completely."""
-    said = r["process"] == HARNESS and _is(r, "browse", "ok") and r.get("queue") is None
-    return said and r.get("broker") is not None
+    is_answer = r["process"] == HARNESS and _is(r, "browse", "ok") and r.get("queue") is None
+    return is_answer and r.get("broker") is not None
 
 
 def _is_closed(r: Row) -> bool:
@@ -479,11 +487,11 @@ def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
-        what = operation(r)
+        key = operation(r)
         if r["process"] >= 0 and r["type"] == "invoke":
-            latest[what] = r
-        elif r["type"] == "ok" and r["f"] not in ("deliver", "connect") and what in latest:
-            yield latest[what], r
+            latest[key] = r
+        elif r["type"] == "ok" and r["f"] not in ("deliver", "connect") and key in latest:
+            yield latest[key], r
 
 
 def _is(r: Row, f: str, type_: str) -> bool:
@@ -584,25 +592,25 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         if message is None:
             continue
         deliveries = [r for r in rows if _is(r, "deliver", "ok") and r.get("session") is not None]
-        mine = [Hold(history, d, rows, options) for d in deliveries]
-        holds[queue, group] += mine
-        found: dict[str, int] = {}
+        message_holds = [Hold(history, d, rows, options) for d in deliveries]
+        holds[queue, group] += message_holds
+        indexes: dict[str, int] = {}
         twice: set[int] = set()
         if len(deliveries) > 1:  # only what was delivered twice can be settled by two sessions
             twice = settled_twice(history, PlainMessage(history, (queue, group, message), rows), options)
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d, options):
-                found.setdefault("duplicate", d["index"])
+                indexes.setdefault("duplicate", d["index"])
             elif (
                 n
                 and options.broker.marks_redeliveries != "never"
                 and unflagged(history, deliveries[:n], d, options)
             ):
-                found.setdefault("unflagged-redelivery", d["index"])
+                indexes.setdefault("unflagged-redelivery", d["index"])
             settled = options.broker.refuses_stale_acks and d["index"] in twice
-            if settled or any(mine[n].conflicts(earlier) for earlier in mine[:n]):
-                found.setdefault("double-delivery", d["index"])
-        for name, index in found.items():
+            if settled or any(message_holds[n].conflicts(earlier) for earlier in message_holds[:n]):
+                indexes.setdefault("double-delivery", d["index"])
+        for name, index in indexes.items():
             yield Instance(name, queue, group, message, index)
     for (queue, group), all_holds in holds.items():
         if group is not None:
@@ -656,7 +664,7 @@ def _is_duplicate(
     over = history.session_end(d["session"])
     if over is not None and previous < over < d["index"]:
         return False
-    refused = {one.asked["index"] for one in questions(rows, "ack") if one.outcome == "fail"}
+    refused = {question.asked["index"] for question in questions(rows, "ack") if question.outcome == "fail"}
     for r in answers(rows, d):
         if r["index"] < d["index"]:
             transaction = r.get("transaction")

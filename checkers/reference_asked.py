@@ -29,7 +29,12 @@ def is_delayed(m: PlainMessage) -> bool:
 def priority(m: PlainMessage) -> int:
     """Return the highest priority that a message was sent with; 4 if it was sent without one."""
     return max(
-        (int(r["priority"]) for one in _counted(m) for r in _told(one) if _number(r.get("priority"))),
+        (
+            int(r["priority"])
+            for attempt in _counted(m)
+            for r in _options_of(attempt)
+            if _number(r.get("priority"))
+        ),
         default=4,
     )
 
@@ -135,18 +140,20 @@ def is_on_the_way(history: History, m: PlainMessage, effect: Effect, *, at_end: 
         return True
     brokers = {r["broker"] for r in m.rows if r.get("broker") is not None}
     if at_end:
-        wanted = [r for r in history.subscribing_to[m.queue] if r["f"] == "subscribe" and r["type"] == "ok"]
-        if any(r.get("broker") is None for r in wanted):
+        subscribes = [
+            r for r in history.subscribing_to[m.queue] if r["f"] == "subscribe" and r["type"] == "ok"
+        ]
+        if any(r.get("broker") is None for r in subscribes):
             return True
-        brokers |= {r["broker"] for r in wanted}
+        brokers |= {r["broker"] for r in subscribes}
     return history.pairs.may_touch(effect, brokers)
 
 
 def _high(attempts: Sequence[Attempt], name: str) -> int | None:
     """Return the latest end (ns) of a span among attempts; None unless each attempt has an end."""
     highs = [_latest(attempt, name) for attempt in attempts]
-    known = [high for high in highs if high is not None]
-    return max(known) if known and len(known) == len(highs) else None
+    ends_known = [high for high in highs if high is not None]
+    return max(ends_known) if ends_known and len(ends_known) == len(highs) else None
 
 
 def _latest(attempt: Attempt, name: str) -> int | None:
@@ -158,7 +165,7 @@ def _spans(m: PlainMessage, name: str) -> list[tuple[int, int | None]]:
 
 
 def _spans_of(attempt: Attempt, name: str) -> list[tuple[int, int | None]]:
-    spans = (told for r in _told(attempt) if isinstance(told := r.get(name), list) and len(told) == 2)
+    spans = (span for r in _options_of(attempt) if isinstance(span := r.get(name), list) and len(span) == 2)
     return [(low, high if _number(high) else None) for low, high in spans if _number(low)]
 
 
@@ -167,7 +174,7 @@ def _counted(m: PlainMessage) -> list[Attempt]:
     return [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
 
 
-def _told(attempt: Attempt) -> list[Row]:
+def _options_of(attempt: Attempt) -> list[Row]:
     """Return the options that an attempt asked for, as JSON objects.
 
     Its ``ok`` answers come after the invocation: they may say more exactly when the message
@@ -178,5 +185,5 @@ def _told(attempt: Attempt) -> list[Row]:
     return [value for value in values if value is not None]
 
 
-def _number(told: Any) -> bool:
-    return isinstance(told, int) and not isinstance(told, bool) and abs(told) < 2**62
+def _number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62

@@ -27,10 +27,10 @@ class Attempt:
     have none in the history.
     """
 
-    def __init__(self, history: History, asked: Row | None, answers: Sequence[Row]) -> None:
-        self.asked = asked
+    def __init__(self, history: History, invocation: Row | None, answers: Sequence[Row]) -> None:
+        self.asked = invocation
         self.answers = answers
-        self.transaction: int | None = None if asked is None else asked.get("transaction")
+        self.transaction: int | None = None if invocation is None else invocation.get("transaction")
         oks = [r["index"] for r in answers if r["type"] == "ok"]
         refused = any(r["type"] == "fail" for r in answers)
         self.ok: int | None = None
@@ -64,16 +64,16 @@ def attempts_of(history: History, rows: Sequence[Row]) -> list[Attempt]:
     The completion of an attempt is the next answer to a send of the message by the same process.
     If there is only one attempt, every answer belongs to it.
     """
-    mine = [r for r in rows if r["f"] == "send"]
-    asked = [r for r in mine if r["type"] == "invoke"]
-    if len(asked) < 2:
-        answers = [r for r in mine if r["type"] != "invoke"]
-        return [Attempt(history, asked[0] if asked else None, answers)] if mine else []
-    return [Attempt(history, r, _completion(mine, r)) for r in asked]
+    sends = [r for r in rows if r["f"] == "send"]
+    invocations = [r for r in sends if r["type"] == "invoke"]
+    if len(invocations) < 2:
+        answers = [r for r in sends if r["type"] != "invoke"]
+        return [Attempt(history, invocations[0] if invocations else None, answers)] if sends else []
+    return [Attempt(history, r, _completion(sends, r)) for r in invocations]
 
 
-def _completion(mine: Sequence[Row], asked: Row) -> list[Row]:
-    later = (r for r in mine if r["index"] > asked["index"] and r["process"] == asked["process"])
+def _completion(sends: Sequence[Row], invocation: Row) -> list[Row]:
+    later = (r for r in sends if r["index"] > invocation["index"] and r["process"] == invocation["process"])
     following = next(later, None)
     return [] if following is None or following["type"] == "invoke" else [following]
 
@@ -169,12 +169,12 @@ def over(m: PlainMessage) -> int | None:
     return max((attempt.ok for attempt in m.attempts if attempt.ok is not None), default=None)
 
 
-def stored_before(history: History, one: PlainMessage, other: PlainMessage) -> bool:
+def stored_before(history: History, message: PlainMessage, other: PlainMessage) -> bool:
     """Return whether one message was certainly stored before the other.
 
     Then the intervals in which each may have been stored do not overlap.
     """
-    by, since = stored_by(history, one), stored_from(other)
+    by, since = stored_by(history, message), stored_from(other)
     return by is not None and since is not None and by < since
 
 
@@ -188,20 +188,20 @@ def sealed(history: History, m: PlainMessage) -> int | None:
     unknown = [attempt for attempt in m.attempts if attempt.unknown]
     if m.ok is not None or not unknown or not m.deliveries:
         return None
-    given = m.deliveries[0].get("broker")
+    giver = m.deliveries[0].get("broker")
     ends = []
     for attempt in unknown:
-        asked = attempt.asked
-        if asked is None or given is None or attempt.transaction is not None:
+        invocation = attempt.asked
+        if invocation is None or giver is None or attempt.transaction is not None:
             return None
         takers = takers_of(history, attempt)
-        if not takers or not all(of_one_node(history, given, taker) for taker in takers):
+        if not takers or not all(of_one_node(history, giver, taker) for taker in takers):
             return None
         for taker in takers:
-            later = (r["index"] for r in history.departures(taker) if r["index"] > asked["index"])
+            later = (r["index"] for r in history.departures(taker) if r["index"] > invocation["index"])
             ends.append(min(later, default=None))
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
+    ends_known = [end for end in ends if end is not None]
+    return max(ends_known) if len(ends_known) == len(ends) else None
 
 
 def takers_of(history: History, attempt: Attempt) -> list[str]:
@@ -219,33 +219,33 @@ def takers_of(history: History, attempt: Attempt) -> list[str]:
     begin, end = attempt.asked["time"], answer["time"]
     takers = []
     roles = [r for r in history.control if r["process"] == MONITOR and r["f"] == "role"]
-    told = [r for r in roles if r["role"] != "unreachable"]
-    for n, r in enumerate(told):
+    reachable = [r for r in roles if r["role"] != "unreachable"]
+    for n, r in enumerate(reachable):
         if r["role"] != "live" or r["time_low"] > end:
             continue
-        following = next((s for s in told[n + 1 :] if s["broker"] == r["broker"]), None)
+        following = next((s for s in reachable[n + 1 :] if s["broker"] == r["broker"]), None)
         if following is None or max(following["time_high"], r["time_low"]) >= begin:
             takers.append(r["broker"])
     return takers if len(takers) == len(set(takers)) else []
 
 
-def of_one_node(history: History, one: str, other: str) -> bool:
+def of_one_node(history: History, broker: str, other: str) -> bool:
     """Return whether two brokers are the same or last told the same node ID.
 
     Then no message has to be forwarded from one to the other.
     """
-    return one == other or node_id_of(history, one) == node_id_of(history, other) is not None
+    return broker == other or node_id_of(history, broker) == node_id_of(history, other) is not None
 
 
 def node_id_of(history: History, broker: str) -> str | None:
     """Return the node ID that a broker told last."""
-    told = [
+    node_ids = [
         r["node_id"]
         for r in history.control
         if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
         if r.get("node_id") is not None
     ]
-    return told[-1] if told else None
+    return node_ids[-1] if node_ids else None
 
 
 def saw_gone(r: Row, broker: str | None) -> bool:

@@ -38,8 +38,8 @@ def consumers_of(history: History, queue: str | None) -> Sequence[Consumer]:
 
 def _find_consumers(history: History, queue: str | None) -> Iterator[Consumer]:
     queues = {queue, None}
-    asked = (r for one in queues for r in history.subscribing_to[one])
-    for r in sorted(asked, key=lambda r: int(r["index"])):
+    subscribes = (r for name in queues for r in history.subscribing_to[name])
+    for r in sorted(subscribes, key=lambda r: int(r["index"])):
         if (r["f"], r["type"]) != ("subscribe", "invoke"):
             continue
         session = r.get("session")
@@ -47,10 +47,10 @@ def _find_consumers(history: History, queue: str | None) -> Iterator[Consumer]:
             yield Consumer(session, asked_selector(r), r["index"], certain_end(history, session))
 
 
-def _is_refused(history: History, asked: Row) -> bool:
+def _is_refused(history: History, subscribe: Row) -> bool:
     """Return whether a subscribe was refused to its process and session."""
-    later = (r for r in history.of_session(asked["session"]) if r["index"] > asked["index"])
-    answer = next((r for r in later if (r["f"], r["process"]) == ("subscribe", asked["process"])), None)
+    later = (r for r in history.of_session(subscribe["session"]) if r["index"] > subscribe["index"])
+    answer = next((r for r in later if (r["f"], r["process"]) == ("subscribe", subscribe["process"])), None)
     return answer is not None and answer["type"] == "fail"
 
 
@@ -61,7 +61,7 @@ def certain_end(history: History, session: int) -> float:
     client lost the connection, that ends nothing: the broker may not know it yet.
     """
     ends: list[Any] = []
-    unsubscribed = history.left(session)
+    unsubscribed = history.left_at(session)
     if unsubscribed is not None:
         ends.append(unsubscribed)
     served = [r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "ok")]
@@ -95,7 +95,7 @@ def has_too_many_selectors(history: History, queue: str | None) -> bool:
     selectors = [consumer.selector for consumer in consumers_of(history, queue) if consumer.selector]
     if len(selectors) <= SELECTORS_MOST:
         return False
-    return sum(one not in selectors[:n] for n, one in enumerate(selectors)) > SELECTORS_MOST
+    return sum(chosen not in selectors[:n] for n, chosen in enumerate(selectors)) > SELECTORS_MOST
 
 
 def _waits_from(history: History, m: PlainMessage) -> int:

@@ -46,14 +46,14 @@ def closings_of(messages: Sequence[PlainMessage]) -> list[Closing]:
     the last delivery, if an ack of the message outside of transactions was answered ``ok``.
     Otherwise it has no end, as the message may be delivered again.
     """
-    found = []
+    closings = []
     for m in messages:
         begin = first_possible(m)
         if begin is not None and any(_closes(r) for r in m.rows if r["f"] == "send"):
             acked = any((r["f"], r["type"]) == ("ack", "ok") and r.get("transaction") is None for r in m.rows)
             settled = acked and bool(m.deliveries)
-            found.append(Closing(m, begin, m.deliveries[-1]["index"] if settled else float("inf")))
-    return found
+            closings.append(Closing(m, begin, m.deliveries[-1]["index"] if settled else float("inf")))
+    return closings
 
 
 def _closes(send: Row) -> bool:
@@ -82,7 +82,7 @@ def alternation(
     """
     firsts = [m.deliveries[0] for m in messages if m.deliveries]
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
-    again = sorted((d for m in messages for d in m.deliveries[1:]), key=_index)
+    redeliveries = sorted((d for m in messages for d in m.deliveries[1:]), key=_index)
     closings = closings_of(messages)
     ends = history.session_ends(queue)
     selective = [consumer for consumer in consumers_of(history, queue) if consumer.selector]
@@ -92,7 +92,7 @@ def alternation(
         before, d = firsts[n - 1], firsts[n]
         begin, end = _index(before), _index(d)
         explained = (
-            any(begin < _index(other) < end for other in again)
+            any(begin < _index(other) < end for other in redeliveries)
             or _was_given_back(before)
             or _was_given_back(d)
             or is_closed_between(closings, begin, end)
@@ -133,17 +133,17 @@ def _let_go(history: History, m: PlainMessage, d: Row) -> float:
     ends = [
         float(e["index"]) for e in m.deliveries if e["index"] > d["index"] and e.get("session") is not None
     ]
-    for one in questions(m.rows, "ack", "nack"):
-        if one.asked.get("session") != d["session"] or one.asked["index"] <= d["index"]:
+    for question in questions(m.rows, "ack", "nack"):
+        if question.asked.get("session") != d["session"] or question.asked["index"] <= d["index"]:
             continue
-        if one.transaction is None:
-            asked = one.asked["index"] if one.outcome == "ok" else None
+        if question.transaction is None:
+            invoked = question.asked["index"] if question.outcome == "ok" else None
         else:
-            asked = history.ended(one.transaction, "commit", "ok")
-            if asked is not None:
-                asked = history.ended(one.transaction, "commit", "invoke") or asked
-        if asked is not None:
-            ends.append(asked)
+            invoked = history.ended(question.transaction, "commit", "ok")
+            if invoked is not None:
+                invoked = history.ended(question.transaction, "commit", "invoke") or invoked
+        if invoked is not None:
+            ends.append(invoked)
     return min(ends, default=float("inf"))
 
 

@@ -59,8 +59,8 @@ class PlainHunger:
 def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
     """Find ``unavailable``, ``starved`` and ``not-recovered``."""
     rows = history.rows
-    for one in unavailabilities(rows, options):
-        yield Instance("unavailable", None, None, None, one.index, one.key)
+    for window in unavailabilities(rows, options):
+        yield Instance("unavailable", None, None, None, window.index, window.key)
     for hunger in hungers(history, options):
         yield hunger.message.instance("starved", hunger.index, f"session {hunger.session}")
     yield from _not_recovered(rows, options)
@@ -84,12 +84,16 @@ def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
     A broker rightly refuses an acknowledgement that came too late; the invocation and the answer of
     such a one are left out.
     """
-    mine = [r for r in rows if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None]
+    operations = [
+        r for r in rows if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None
+    ]
     if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
-        return mine
-    late = [r for r in mine if _is_refused_late(rows, r, options)]
-    gone = {r["index"] for r in late} | {q["index"] for r in late for q in [_question_of(mine, r)] if q}
-    return [r for r in mine if r["index"] not in gone]
+        return operations
+    late = [r for r in operations if _is_refused_late(rows, r, options)]
+    left_out = {r["index"] for r in late} | {
+        q["index"] for r in late for q in [_question_of(operations, r)] if q
+    }
+    return [r for r in operations if r["index"] not in left_out]
 
 
 def _is_refused_late(rows: Sequence[Row], answer: Row, options: CheckOptions) -> bool:
@@ -103,12 +107,12 @@ def _is_refused_late(rows: Sequence[Row], answer: Row, options: CheckOptions) ->
     about = [r for r in rows if _place(r) == _place(answer)]
     if any(r["f"] == "timeout" and r.get("session") == session for r in about):
         return True
-    asked = (r for r in rows if r["f"] == "subscribe" and r["type"] == "invoke")
-    begun = next((r["time"] for r in asked if r.get("session") == session), None)
+    subscribes = (r for r in rows if r["f"] == "subscribe" and r["type"] == "invoke")
+    begun = next((r["time"] for r in subscribes if r.get("session") == session), None)
     sent = next((r["time"] for r in about if r["f"] == "send" and r["type"] == "invoke"), None)
-    known = [time for time in (begun, sent) if time is not None]
+    moments = [time for time in (begun, sent) if time is not None]
     wait_s = options.broker.ack_wait_s
-    return wait_s is not None and bool(known) and bool(max(known) + int(wait_s * 1e9) <= answer["time"])
+    return wait_s is not None and bool(moments) and bool(max(moments) + int(wait_s * 1e9) <= answer["time"])
 
 
 def _place(r: Row) -> tuple[Any, ...]:
@@ -120,11 +124,11 @@ def _question_of(rows: Sequence[Row], answer: Row) -> Row | None:
 
     It must be about the same message. Return None if there is none.
     """
-    asked = (r for r in rows if r["type"] == "invoke" and r["index"] < answer["index"])
+    invocations = (r for r in rows if r["type"] == "invoke" and r["index"] < answer["index"])
     return next(
         (
             r
-            for r in reversed(list(asked))
+            for r in reversed(list(invocations))
             if (r["process"], r["f"], *_place(r)) == (answer["process"], answer["f"], *_place(answer))
         ),
         None,
@@ -145,17 +149,17 @@ def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Una
     for r in judged(rows, options):
         for key in _keys(r):
             by_key[key].append(r)
-    for key, mine in by_key.items():
+    for key, key_rows in by_key.items():
         windows: list[list[Row]] = [[]]
-        for r in mine:
+        for r in key_rows:
             if r["type"] == "ok":
                 windows.append([])
             else:
                 windows[-1].append(r)
         for window in windows:
-            found = _window(key, window, mine, bound_ns)
-            if found is not None:
-                yield found
+            unavailability = _window(key, window, key_rows, bound_ns)
+            if unavailability is not None:
+                yield unavailability
 
 
 def _brokers(key: str, rows: Sequence[Row], begin: Row, end: Row) -> frozenset[str]:
@@ -206,15 +210,15 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
         if r["process"] >= 0 and r.get("session") is not None and _is_active(r):
             by_session[r["session"]].append(r)
     messages: list[PlainMessage] | None = None
-    for session, mine in by_session.items():
-        joined = next((r for r in mine if r["f"] == "subscribe"), None)
+    for session, session_rows in by_session.items():
+        joined = next((r for r in session_rows if r["f"] == "subscribe"), None)
         if joined is None or joined.get("queue") is None or joined.get("broker") is None:
             continue
         ended = history.session_end(session)
-        for after, before in itertools.pairwise(mine):
+        for after, before in itertools.pairwise(session_rows):
             if before["time"] - after["time"] <= bound_ns or after["index"] < joined["index"]:
                 continue
-            if (ended is not None and ended <= after["index"]) or _held(mine, after) != 0:
+            if (ended is not None and ended <= after["index"]) or _unsettled(session_rows, after) != 0:
                 continue
             messages = history.all_messages if messages is None else messages
             waiting = [
@@ -226,7 +230,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
                 if matches(selector(history, session), m)
             ]
             if waiting:
-                ok, m = min(waiting, key=lambda one: int(one[0]["index"]))
+                ok, m = min(waiting, key=lambda pair: int(pair[0]["index"]))
                 begin = max(ok["time"], after["time"])
                 brokers = frozenset({joined["broker"]})
                 yield PlainHunger(session, m, ok["index"], before["index"], begin, before["time"], brokers)
@@ -240,15 +244,15 @@ def _is_active(r: Row) -> bool:
     )
 
 
-def _held(mine: Sequence[Row], after: Row) -> int:
+def _unsettled(session_rows: Sequence[Row], after: Row) -> int:
     """Return how many deliveries of a session were not settled by row ``after``.
 
     Settled means acknowledged or refused with ``ok`` outside of transactions.
     """
-    known = [r for r in mine if r["index"] <= after["index"] and r.get("queue") is not None]
-    got = sum(r["f"] == "deliver" and r["type"] == "ok" for r in known)
+    counted = [r for r in session_rows if r["index"] <= after["index"] and r.get("queue") is not None]
+    got = sum(r["f"] == "deliver" and r["type"] == "ok" for r in counted)
     done = [
-        r for r in known if r["f"] in ("ack", "nack") and r["type"] == "ok" and r.get("transaction") is None
+        r for r in counted if r["f"] in ("ack", "nack") and r["type"] == "ok" and r.get("transaction") is None
     ]
     return int(got) - len(done)
 
@@ -260,8 +264,8 @@ def _waits(history: History, m: PlainMessage, joined: Row, before: Row) -> Row |
     queue on a broker of the session's node. Return None if it did not, or if that is not certain.
     """
     ok = next((r for r in m.rows if r["f"] == "send" and r["type"] == "ok"), None)
-    kept = [r for r in m.stored if r.get("value") == "main"]
-    last = m.deliveries[:1] or kept[:1]
+    in_store = [r for r in m.stored if r.get("value") == "main"]
+    last = m.deliveries[:1] or in_store[:1]
     if m.queue != joined["queue"] or m.transaction is not None or ok is None or not last:
         return None
     if expires(m) is not None or is_delayed(m):
@@ -288,8 +292,8 @@ def _is_anothers(history: History, m: PlainMessage, session: int, after: Row, be
                     first[r["session"]] = min(r["index"], first.get(r["session"], r["index"]))
     for other, since in first.items():
         over = history.over(other)
-        there = over is None or max(over, since) > after["index"]
-        if other != session and since < before["index"] and there:
+        is_there = over is None or max(over, since) > after["index"]
+        if other != session and since < before["index"] and is_there:
             return True
     return False
 
@@ -303,23 +307,23 @@ def _not_recovered(rows: Sequence[Row], options: CheckOptions) -> Iterator[Insta
     latest invoked one.
     """
     heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
-    said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
-    if said:
-        yield Instance("not-recovered", None, None, None, said[0]["index"])
+    admissions = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
+    if admissions:
+        yield Instance("not-recovered", None, None, None, admissions[0]["index"])
         return
     if not heals:
         return
     bound_ns = int(options.recovery_bound_s * 1e9)
     since = heals[0]["time"] + bound_ns
-    mine = judged(rows, options)
-    oks = [r for r in mine if r["type"] == "ok"]
-    failed = [r for r in mine if r["type"] in ("fail", "info") and r["time"] > since]
+    operations = judged(rows, options)
+    oks = [r for r in operations if r["type"] == "ok"]
+    failed = [r for r in operations if r["type"] in ("fail", "info") and r["time"] > since]
     if not failed or any(r["time"] > since for r in oks):
         return
     if oks and max(r["time"] for r in failed) <= oks[-1]["time"] + bound_ns:
         return
-    asked = [(q["index"], r) for r in failed for q in [_question_of(mine, r)] if q is not None]
-    if asked:
-        question, last = max(asked, key=lambda one: int(one[0]))
+    pairs = [(q["index"], r) for r in failed for q in [_question_of(operations, r)] if q is not None]
+    if pairs:
+        question, last = max(pairs, key=lambda pair: int(pair[0]))
         if all(r["index"] < question for r in oks):
             yield Instance("not-recovered", None, None, None, last["index"])

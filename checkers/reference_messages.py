@@ -42,30 +42,30 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
     stores = PlainStores(history)
     lost: dict[str | None, list[Instance]] = defaultdict(list)
     for m in messages:
-        found = {
+        by_name = {
             "phantom": _phantom(m, sent, options),
             "corrupted": _corrupted(m, sent),
             "aborted-delivery": shown_though_aborted(m),
             "read-uncommitted": read_before_commit(history, m),
             "resurrected": _resurrected(history, m, stores, options),
         }
-        for name, index in found.items():
+        for name, index in by_name.items():
             if index is not None:
                 yield m.instance(name, index)
         yield from (m.instance("not-subscribed", index, key) for index, key in not_subscribed(history, m))
         if m.id in astray:
             continue
-        for one in left_over(history, m, options, complete=complete):
-            if one.name == "lost":
-                lost[m.queue].append(one)
+        for anomaly in left_over(history, m, options, complete=complete):
+            if anomaly.name == "lost":
+                lost[m.queue].append(anomaly)
             else:
-                yield one
+                yield anomaly
         if complete:
             yield from _left_out(history, m, options)
     unheard = Counter(r["queue"] for r in history.rows if r["f"] == "receive")
-    for queue, some in lost.items():
-        if len(some) > unheard[queue]:
-            yield from some
+    for queue, queue_losses in lost.items():
+        if len(queue_losses) > unheard[queue]:
+            yield from queue_losses
 
 
 def _left_out(history: History, m: PlainMessage, options: CheckOptions) -> Iterator[Instance]:
@@ -113,10 +113,10 @@ def misplaced(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     The message must have been sent to another queue or group before. Return None if there is no
     such row.
     """
-    shown, here = _first(m.shown), _first(m.sends)
-    if shown is None or (here is not None and here < shown):
+    first_shown, first_sent = _first(m.shown), _first(m.sends)
+    if first_shown is None or (first_sent is not None and first_sent < first_shown):
         return None
-    return shown if sent.get(m.id, shown) < shown else None
+    return first_shown if sent.get(m.id, first_shown) < first_shown else None
 
 
 def _phantom(m: PlainMessage, sent: Mapping[int, int], options: CheckOptions) -> int | None:
@@ -200,30 +200,30 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     several copies of it in both of the last two readings.
     """
     if options.broker.durable_acks:
-        settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
-        left = [r for r in m.stored if r.get("value") in _KEPT]
-        back = [r["index"] for r in left if settled is not None and settled < r["index"]]
+        settled = min((at for at, _ in settlements(history, m, options, own_rows_only=True)), default=None)
+        in_store = [r for r in m.stored if r.get("value") in _KEPT]
+        back = [r["index"] for r in in_store if settled is not None and settled < r["index"]]
         if back:
             return int(min(back))
-    kept = [r for r in m.stored if r.get("value") in _KEPT]
-    now = stores.copies(kept, 1)
-    if sum(now.values()) > 1 and now == stores.copies(kept, 2):
-        return max(int(r["index"]) for r in kept)
+    stored_copies = [r for r in m.stored if r.get("value") in _KEPT]
+    now = stores.copies(stored_copies, 1)
+    if sum(now.values()) > 1 and now == stores.copies(stored_copies, 2):
+        return max(int(r["index"]) for r in stored_copies)
     return outlived(history, m)
 
 
 def settlements(
-    history: History, m: PlainMessage, options: CheckOptions, *, alone: bool = False
+    history: History, m: PlainMessage, options: CheckOptions, *, own_rows_only: bool = False
 ) -> Iterator[tuple[int, Row]]:
     """Yield the acks of a message answered ``ok``, each after the row since which it was certain.
 
     That row is the commit's ``ok`` for an ack in a transaction. An ack is left out if the broker
-    may have taken the message back before it came; ``alone``: judged by the rows of the message
-    only.
+    may have taken the message back before it came; ``own_rows_only``: judged by the rows of the
+    message only.
     """
     for r in m.rows:
         acked = _is(r, "ack", "ok") and r.get("session") is not None
-        if acked and not is_late(history, m.rows, r, options, alone=alone):
+        if acked and not is_late(history, m.rows, r, options, own_rows_only=own_rows_only):
             transaction = r.get("transaction")
             at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
             if at is not None:
@@ -233,22 +233,24 @@ def settlements(
 # ----------------------------------------------------------------------- deliveries that came again
 
 
-def again(history: History, messages: Iterable[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
+def delivery_anomalies(
+    history: History, messages: Iterable[PlainMessage], options: CheckOptions
+) -> Iterator[Instance]:
     """Find late-delivery, count-fell, count-stuck, expired-delivery and early-delivery."""
     for m in messages:
-        mine = [d for d in m.deliveries if d.get("session") is not None]
-        late = [d["index"] for d in mine if _is_late(history, d)]
+        in_sessions = [d for d in m.deliveries if d.get("session") is not None]
+        late = [d["index"] for d in in_sessions if _is_late(history, d)]
         if late:
             yield m.instance("late-delivery", late[0])
         fell = [
             d["index"]
-            for n, d in enumerate(mine)
+            for n, d in enumerate(in_sessions)
             if d.get("delivery_count") is not None
             and any(
                 e.get("delivery_count") is not None
                 and e["delivery_count"] > d["delivery_count"]
                 and certainly_before(history, e, d, options)
-                for e in mine[:n]
+                for e in in_sessions[:n]
             )
         ]
         if fell:
@@ -256,12 +258,12 @@ def again(history: History, messages: Iterable[PlainMessage], options: CheckOpti
         if options.broker.counts == "given back" and options.broker.single:
             stuck = (
                 d["index"]
-                for n, d in enumerate(mine)
-                if any(did_not_count(history, m, e, d, options) for e in mine[:n])
+                for n, d in enumerate(in_sessions)
+                if any(did_not_count(history, m, e, d, options) for e in in_sessions[:n])
             )
             yield from (m.instance("count-stuck", index) for index in [*stuck][:1])
         for name, is_wrong in (("expired-delivery", expired), ("early-delivery", early)):
-            wrong = (d["index"] for d in mine if is_wrong(history, m, d, options))
+            wrong = (d["index"] for d in in_sessions if is_wrong(history, m, d, options))
             at = next((index for index in wrong if not clocks_wrong(history, m, index)), None)
             if at is not None:
                 yield m.instance(name, at)
@@ -302,8 +304,8 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
         count is not None and other is not None and other <= count
     ):
         return False
-    known = history.session_begin(d["session"]) is not None
-    return known or (count == 1 and other is not None)
+    is_known = history.session_begin(d["session"]) is not None
+    return is_known or (count == 1 and other is not None)
 
 
 def settled_twice(history: History, m: PlainMessage, options: CheckOptions) -> set[int]:
@@ -316,16 +318,16 @@ def settled_twice(history: History, m: PlainMessage, options: CheckOptions) -> s
     for at, r in settlements(history, m, options):
         pair = (at, r["index"])
         first[r["session"]] = min(pair, first.get(r["session"], pair))
-    found = []
+    holders = []
     for session, (at, row) in first.items():
         got = [d["index"] for d in m.deliveries if d.get("session") == session and d["index"] < row]
         if got:
-            found.append((at, row, max(got)))
-    found.sort()
+            holders.append((at, row, max(got)))
+    holders.sort()
     rows = {d["index"]: d for d in m.deliveries}
     twice = set()
-    for _, _, got in found[1:]:
-        early, late = sorted((rows[got], rows[found[0][2]]), key=lambda d: int(d["index"]))
-        if got < found[0][0] and not has_lapsed(history, m.rows, early, late, options):
+    for _, _, got in holders[1:]:
+        early, late = sorted((rows[got], rows[holders[0][2]]), key=lambda d: int(d["index"]))
+        if got < holders[0][0] and not has_lapsed(history, m.rows, early, late, options):
             twice.add(late["index"])
     return twice

@@ -69,11 +69,11 @@ def out_of_order(history: History, options: CheckOptions) -> Iterator[Instance]:
         yield from _backwards(history, messages, closings[group])
 
 
-def _by_group(history: History, wanted: Callable[[PlainMessage], bool]) -> dict[Group, list[PlainMessage]]:
-    """Return the ``wanted`` messages with an order to keep, by queue and group."""
+def _by_group(history: History, is_wanted: Callable[[PlainMessage], bool]) -> dict[Group, list[PlainMessage]]:
+    """Return the messages with an order to keep that ``is_wanted`` accepts, by queue and group."""
     groups: dict[Group, list[PlainMessage]] = defaultdict(list)
     for m in history.all_messages:
-        if m.group is not None and in_turn(m) and wanted(m):
+        if m.group is not None and in_turn(m) and is_wanted(m):
             groups[m.queue, m.group].append(m)
     return groups
 
@@ -133,7 +133,7 @@ def _backwards(
         for d in m.deliveries:
             if d.get("session") is not None:
                 firsts.setdefault((d["session"], m.id), (d, m))
-    found: dict[int, Instance] = {}
+    by_message: dict[int, Instance] = {}
     in_order = sorted(firsts.values(), key=lambda one: int(one[0]["index"]))
     highest: dict[tuple[int, int], int] = {}  # by session and producer
     for n, (d, late) in enumerate(in_order):
@@ -142,7 +142,7 @@ def _backwards(
         lane = d["session"], d["producer"]
         before = highest.get(lane, -1)
         highest[lane] = max(before, d["sequence"])
-        if late.id in found or (closings and d["index"] != _first_read(late)):
+        if late.id in by_message or (closings and d["index"] != _first_read(late)):
             continue
         if before > d["sequence"] and any(
             _goes_back(history, e, early, d, late)
@@ -150,8 +150,8 @@ def _backwards(
             and not _is_closed_before(history, closings, early, e["index"])
             for e, early in in_order[:n]
         ):
-            found[late.id] = late.instance("reordered-session", d["index"])
-    yield from found.values()
+            by_message[late.id] = late.instance("reordered-session", d["index"])
+    yield from by_message.values()
 
 
 def _goes_back(history: History, e: Row, early: PlainMessage, d: Row, late: PlainMessage) -> bool:
@@ -194,33 +194,33 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
         excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
         missing = options.guarantee in LOSSLESS and not excused
         never = [m for m in messages if missing and never_came(history, m, options)]
-        came = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)
-        found = (
+        arrived = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)
+        instances = (
             early.instance("not-linearizable", _first_read(early), str(min(overtaken)[1]))
-            for early in _suspects(history, came, never)
+            for early in _suspects(history, arrived, never)
             if not _is_closed_before(history, closings[queue, group], early, _first_read(early))
-            if (overtaken := list(_overtaken(history, early, [*came, *never])))
+            if (overtaken := list(_overtaken(history, early, [*arrived, *never])))
         )
-        yield from islice(found, 1)
+        yield from islice(instances, 1)
 
 
 def _suspects(
-    history: History, came: Sequence[PlainMessage], never: Iterable[PlainMessage]
+    history: History, arrived: Sequence[PlainMessage], never: Iterable[PlainMessage]
 ) -> Sequence[PlainMessage]:
     """Return the messages that can have overtaken another.
 
-    Such a message was begun after one was stored that came later or never came. ``came`` is in the
-    order of first deliveries. Why: comparing every message with every other takes long.
+    Such a message was begun after one was stored that came later or never came. ``arrived`` is in
+    the order of first deliveries. Why: comparing every message with every other takes long.
     """
     stored = [by for m in never if (by := stored_by(history, m)) is not None]
     earliest = min(stored, default=NEVER)
-    found = []
-    for early in reversed(came):
+    result = []
+    for early in reversed(arrived):
         begun, by = early.begun(history), stored_by(history, early)
         if begun is not None and earliest < begun:
-            found.append(early)
+            result.append(early)
         earliest = earliest if by is None else min(earliest, by)
-    return found[::-1]
+    return result[::-1]
 
 
 def never_came(history: History, m: PlainMessage, options: CheckOptions) -> bool:
@@ -243,14 +243,14 @@ def _came_after_send(history: History, m: PlainMessage) -> bool:
 
 
 def _overtaken(
-    history: History, early: PlainMessage, others: Iterable[PlainMessage]
+    history: History, early: PlainMessage, candidates: Iterable[PlainMessage]
 ) -> Iterator[tuple[int, int]]:
     """Yield the messages that came after ``early``, though they were stored before it was begun.
 
     Of each the row by which it was stored, and its id.
     """
     begun = early.begun(history)
-    for late in others:
+    for late in candidates:
         is_late = not late.deliveries or _first_read(late) > _first_read(early)
         by = stored_by(history, late)
         if not is_late or begun is None or by is None or by >= begun:

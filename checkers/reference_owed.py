@@ -52,63 +52,65 @@ def questions(rows: Iterable[Row], *operations: str) -> list[Question]:
 
     An ``ok`` without an invocation in the rows counts as an invocation that was answered ``ok``.
     """
-    found: list[Question] = []
+    result: list[Question] = []
     waiting: dict[tuple[int, str], Question] = {}
     for r in rows:
         if r["f"] not in operations:
             continue
-        who = (r["process"], r["f"])
+        key = (r["process"], r["f"])
         if r["type"] == "invoke":
-            waiting[who] = Question(r)
-            found.append(waiting[who])
-        elif who in waiting:
-            waiting.pop(who).answer = r
+            waiting[key] = Question(r)
+            result.append(waiting[key])
+        elif key in waiting:
+            waiting.pop(key).answer = r
         elif r["type"] == "ok":
-            found.append(Question(r, r))
-    return found
+            result.append(Question(r, r))
+    return result
 
 
-def gone_before(history: History, asked: Row, inside: Row | None = None) -> bool:
-    """Return whether the broker process at the other end of a connection was gone before ``asked``.
+def gone_before(history: History, invocation: Row, inside: Row | None = None) -> bool:
+    """Return whether the broker process at the other end of a connection was gone by a question.
 
-    The process must have been seen gone after the connection was made and before the invocation
-    ``asked``. No later answer or delivery there may prove that the broker was alive again; an
-    answer proves that even if it names no broker. If ``asked`` ends a transaction, ``inside`` is an
-    ack or nack in that transaction.
+    The process must have been seen gone after the connection was made and before ``invocation``. No
+    later answer or delivery there may prove that the broker was alive again; an answer proves that
+    even if it names no broker. If ``invocation`` ends a transaction, ``inside`` is an ack or nack
+    in that transaction.
     """
-    if asked["index"] <= history.first_departure:
+    if invocation["index"] <= history.first_departure:
         return False
-    answers = [r for r in history.beside(asked) if r["type"] == "ok"]
-    there = [r for r in answers if r.get("broker") is not None]
-    since = _first_served(history, there, asked, inside)
-    if since is None or len({r["broker"] for r in there}) != 1:  # the client changed its broker
+    answers = [r for r in history.rows_around(invocation) if r["type"] == "ok"]
+    with_broker = [r for r in answers if r.get("broker") is not None]
+    since = _first_served(history, with_broker, invocation, inside)
+    if since is None or len({r["broker"] for r in with_broker}) != 1:  # the client changed its broker
         return False
     for r in history.departures(since["broker"]):
-        if not since["index"] < r["index"] < asked["index"]:
+        if not since["index"] < r["index"] < invocation["index"]:
             continue
         if r["process"] == MONITOR and r.get("time_low", since["time"]) <= since["time"]:
             continue  # a row that was written late, about an earlier process
         answered = any(s["f"] != "deliver" and s["index"] > r["index"] for s in answers)
-        lived = asked.get("session") is not None and history.proven(asked["session"]) > r["index"]
+        lived = invocation.get("session") is not None and history.proven(invocation["session"]) > r["index"]
         if not answered and not lived:
             return True
     return False
 
 
-def _first_served(history: History, there: Sequence[Row], asked: Row, inside: Row | None) -> Row | None:
-    """Return the row that proves that a connection existed before ``asked``, and to which broker.
+def _first_served(
+    history: History, with_broker: Sequence[Row], invocation: Row, inside: Row | None
+) -> Row | None:
+    """Return the row that proves that a connection existed before a question, and to which broker.
 
     That is the latest answer to a ``subscribe``, ``connect`` or ``begin``. If there is none, it is
     the latest delivery, to the same session, of the message that the ack or nack is about.
     """
-    before = [r for r in there if r["index"] < asked["index"]]
+    before = [r for r in with_broker if r["index"] < invocation["index"]]
     greeting = [r for r in before if r["f"] in ("subscribe", "connect", "begin")]
     if greeting:
         return greeting[-1]
-    ack = asked if inside is None else inside
+    ack = invocation if inside is None else inside
     rows = history.messages.get((ack.get("queue"), ack.get("group"), ack.get("message")), ())
-    given = _given(rows, ack) if ack.get("session") is not None else None
-    return given if given is not None and given.get("broker") is not None else None
+    delivery = _delivery_of(rows, ack) if ack.get("session") is not None else None
+    return delivery if delivery is not None and delivery.get("broker") is not None else None
 
 
 # --------------------------------------------------------------------------------------------- acks
@@ -119,19 +121,19 @@ def releasing(m: PlainMessage, options: CheckOptions) -> list[Question]:
     return questions(m.rows, *(("ack", "nack") if options.broker.nack == "consume" else ("ack",)))
 
 
-def may_have_happened(history: History, one: Question) -> bool:
+def may_have_happened(history: History, question: Question) -> bool:
     """Return whether an ack or nack may have taken effect; in a transaction, with its commit.
 
     It did not if it was answered ``fail``, or if the broker process was gone when it was invoked.
     """
-    if not may_have_arrived(history, one):
+    if not may_have_arrived(history, question):
         return False
-    return one.transaction is None or may_be_committed(history, one.transaction, one.asked)
+    return question.transaction is None or may_be_committed(history, question.transaction, question.asked)
 
 
-def may_have_arrived(history: History, one: Question, inside: Row | None = None) -> bool:
+def may_have_arrived(history: History, question: Question, inside: Row | None = None) -> bool:
     """Return whether a broker may have processed an operation."""
-    return one.outcome != "fail" and not gone_before(history, one.asked, inside)
+    return question.outcome != "fail" and not gone_before(history, question.asked, inside)
 
 
 def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
@@ -145,21 +147,25 @@ def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
     return any(not gone_before(history, commit.asked, inside) for commit in commits)
 
 
-def happened(history: History, m: PlainMessage, one: Question, options: CheckOptions) -> bool:
+def happened(history: History, m: PlainMessage, question: Question, options: CheckOptions) -> bool:
     """Return whether an ack or nack certainly took effect; in a transaction, with its commit.
 
     That is not certain if the broker may have taken the message back before.
     """
-    ack = one.answer or one.asked
-    if one.asked.get("session") is not None and is_late(history, m.rows, ack, options, alone=True):
+    ack = question.answer or question.asked
+    if question.asked.get("session") is not None and is_late(
+        history, m.rows, ack, options, own_rows_only=True
+    ):
         return False
-    committed = one.transaction is None or history.ended(one.transaction, "commit", "ok") is not None
-    return one.outcome == "ok" and committed
+    committed = (
+        question.transaction is None or history.ended(question.transaction, "commit", "ok") is not None
+    )
+    return question.outcome == "ok" and committed
 
 
 def may_be_released(history: History, m: PlainMessage, options: CheckOptions) -> list[Question]:
     """Return each ack (or consuming nack) of a message that happened or may have happened."""
-    return [one for one in releasing(m, options) if may_have_happened(history, one)]
+    return [question for question in releasing(m, options) if may_have_happened(history, question)]
 
 
 # ------------------------------------------------------------------------------ messages given back
@@ -180,21 +186,28 @@ def is_given_back(history: History, m: PlainMessage, d: Row, options: CheckOptio
     if over or certainly_taken_back(m.rows, d, drain, options):
         return True
     nacks = options.broker.nack != "consume"
-    mine = (one for one in questions(m.rows, "ack", "nack") if one.asked.get("session") == d["session"])
-    return any(one.asked["index"] > d["index"] and gave_back(history, one, nacks=nacks) for one in mine)
+    in_session = (
+        question
+        for question in questions(m.rows, "ack", "nack")
+        if question.asked.get("session") == d["session"]
+    )
+    return any(
+        question.asked["index"] > d["index"] and gave_back(history, question, nacks=nacks)
+        for question in in_session
+    )
 
 
-def gave_back(history: History, one: Question, *, nacks: bool) -> bool:
+def gave_back(history: History, question: Question, *, nacks: bool) -> bool:
     """Return whether an ack or nack certainly gave its message back.
 
     The ack failed; or the transaction of the ack or nack was rolled back, or its commit failed; or
     the nack took effect, and ``nacks`` says that a nack gives its message back.
     """
-    refusing = one.asked["f"] == "nack"
-    if one.transaction is None:
-        return one.outcome == ("ok" if refusing else "fail") and (nacks or not refusing)
+    refusing = question.asked["f"] == "nack"
+    if question.transaction is None:
+        return question.outcome == ("ok" if refusing else "fail") and (nacks or not refusing)
     ends = [("abort", "ok"), ("commit", "fail"), *([("commit", "ok")] if refusing and nacks else [])]
-    return any(history.ended(one.transaction, f, type_) is not None for f, type_ in ends)
+    return any(history.ended(question.transaction, f, type_) is not None for f, type_ in ends)
 
 
 def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: CheckOptions) -> bool:
@@ -203,8 +216,13 @@ def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: Ch
     ``e`` was certainly sent before ``d`` and certainly given back before ``d`` was read. One
     process of a broker must have sent both, because another process may count from the beginning.
     """
-    one, other = e.get("delivery_count"), d.get("delivery_count")
-    if one is None or other is None or other > one or not certainly_before(history, e, d, options):
+    earlier_count, other = e.get("delivery_count"), d.get("delivery_count")
+    if (
+        earlier_count is None
+        or other is None
+        or other > earlier_count
+        or not certainly_before(history, e, d, options)
+    ):
         return False
     if not any(index < d["index"] for index in _certainly_giving_back(history, m, e, options)):
         return False
@@ -225,10 +243,10 @@ def _certainly_giving_back(history: History, m: PlainMessage, d: Row, options: C
     over = history.over(d["session"])
     if over is not None:
         yield over
-    for one in _answered(m.rows, "ack", "fail"):
-        given = _given(m.rows, one.asked)
-        if given is not None and given["index"] == d["index"]:
-            yield one.asked["index"]
+    for question in _answered(m.rows, "ack", "fail"):
+        delivery = _delivery_of(m.rows, question.asked)
+        if delivery is not None and delivery["index"] == d["index"]:
+            yield question.asked["index"]
     refusals = [*certain_roll_backs(history, m.rows)]
     if options.broker.nack == "requeue":
         refusals += certain_nacks(history, m.rows)
@@ -248,17 +266,20 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
     broker counts whatever is given back, each session that may have held the message counts, and
     each time that a delivery may have timed out.
     """
-    refused = [one for one in questions(m.rows, "nack") if may_have_arrived(history, one)]
+    refused = [question for question in questions(m.rows, "nack") if may_have_arrived(history, question)]
     undone = [
-        one
-        for one in questions(m.rows, "ack")
-        if one.transaction is not None and may_have_arrived(history, one)
-        if history.ended(one.transaction, "commit", "fail") is not None
-        or any(may_have_arrived(history, abort, one.asked) for abort in aborts(history, one.transaction))
+        question
+        for question in questions(m.rows, "ack")
+        if question.transaction is not None and may_have_arrived(history, question)
+        if history.ended(question.transaction, "commit", "fail") is not None
+        or any(
+            may_have_arrived(history, abort, question.asked)
+            for abort in aborts(history, question.transaction)
+        )
     ]
     if options.broker.attempts != "given back":
         return len(refused) + len(undone)
-    kept = [d for d in m.deliveries if d.get("session") is None]
+    without_session = [d for d in m.deliveries if d.get("session") is None]
     still = {d["session"] for d in m.deliveries if d.get("session") is not None}
     open_ = [session for session in still if history.session_end(session) is None]
     ended = history.holders(m.queue, m.sends[0]["index"])
@@ -266,9 +287,9 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
     late = [
         d
         for d in m.deliveries
-        if d.get("session") is not None and has_lapsed(history, m.rows, d, last, options, alone=True)
+        if d.get("session") is not None and has_lapsed(history, m.rows, d, last, options, own_rows_only=True)
     ]
-    return len(refused) + len(undone) + ended + len(open_) + len(kept) + len(late)
+    return len(refused) + len(undone) + ended + len(open_) + len(without_session) + len(late)
 
 
 def aborts(history: History, transaction: int) -> list[Question]:
@@ -282,7 +303,9 @@ def may_be_dead(history: History, m: PlainMessage, options: CheckOptions) -> boo
     It may have been refused, or given back, as often as the broker allows.
     """
     nacks = questions(m.rows, "nack")
-    if options.broker.nack == "dead-letter" and any(may_have_arrived(history, one) for one in nacks):
+    if options.broker.nack == "dead-letter" and any(
+        may_have_arrived(history, question) for question in nacks
+    ):
         return True
     return 0 <= options.broker.delivery_attempts <= possible_attempts(history, m, options)
 
@@ -343,44 +366,50 @@ def certain_nacks(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
 
     Of a nack in a transaction the commit must have been answered ``ok``, too.
     """
-    for one in _answered(rows, "nack", "ok"):
-        if one.transaction is None:
-            yield Refusal(_given(rows, one.asked), one.asked, one.answer or one.asked)
+    for question in _answered(rows, "nack", "ok"):
+        if question.transaction is None:
+            yield Refusal(
+                _delivery_of(rows, question.asked), question.asked, question.answer or question.asked
+            )
         else:
-            yield from _ended(rows, one, questions(history.transaction_rows(one.transaction), "commit"))
+            yield from _ended(
+                rows, question, questions(history.transaction_rows(question.transaction), "commit")
+            )
 
 
 def certain_roll_backs(history: History, rows: Sequence[Row]) -> Iterator[Refusal]:
     """Yield the acks of a message whose roll-back was answered ``ok``."""
-    for one in _answered(rows, "ack", "ok"):
-        if one.transaction is not None:
-            yield from _ended(rows, one, aborts(history, one.transaction))
+    for question in _answered(rows, "ack", "ok"):
+        if question.transaction is not None:
+            yield from _ended(rows, question, aborts(history, question.transaction))
 
 
 def _answered(rows: Sequence[Row], operation: str, outcome: str) -> Iterator[Question]:
     """Yield the acks or nacks of sessions with a certain outcome, ``ok`` or ``fail``."""
-    for one in questions(rows, operation):
-        if one.outcome == outcome and one.asked.get("session") is not None:
-            yield one
+    for question in questions(rows, operation):
+        if question.outcome == outcome and question.asked.get("session") is not None:
+            yield question
 
 
-def _ended(rows: Sequence[Row], one: Question, ends: Sequence[Question]) -> Iterator[Refusal]:
+def _ended(rows: Sequence[Row], question: Question, ends: Sequence[Question]) -> Iterator[Refusal]:
     """Yield the refusal that an ended transaction makes of an ack or nack in it.
 
     The end must have been answered ``ok``, and after the ack or nack was.
     """
     end = next((end for end in ends if end.outcome == "ok"), None)
-    if end is None or end.answer is None or one.answer is None:
+    if end is None or end.answer is None or question.answer is None:
         return
-    if end.answer["index"] > one.answer["index"]:
-        asked = max(one.asked, end.asked, key=lambda r: int(r["index"]))
-        yield Refusal(_given(rows, one.asked), asked, end.answer)
+    if end.answer["index"] > question.answer["index"]:
+        latest = max(question.asked, end.asked, key=lambda r: int(r["index"]))
+        yield Refusal(_delivery_of(rows, question.asked), latest, end.answer)
 
 
-def _given(rows: Sequence[Row], asked: Row) -> Row | None:
+def _delivery_of(rows: Sequence[Row], invocation: Row) -> Row | None:
     """Return the delivery that an ack or nack is about: the latest before it in its session."""
-    mine = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] < asked["index"]]
-    return next((r for r in reversed(mine) if r.get("session") == asked["session"]), None)
+    before = [
+        r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] < invocation["index"]
+    ]
+    return next((r for r in reversed(before) if r.get("session") == invocation["session"]), None)
 
 
 def refused_too_often(history: History, rows: Sequence[Row], d: Row, options: CheckOptions) -> bool:
@@ -392,17 +421,21 @@ def refused_too_often(history: History, rows: Sequence[Row], d: Row, options: Ch
     if limit < 0:
         return False
     before = [
-        one
-        for one in certain_refusals(history, rows, options)
-        if one.asked["index"] < d["index"]
-        and still_counted(history, one, d, options)
-        and came_before(history, rows, one, d, options)
+        refusal
+        for refusal in certain_refusals(history, rows, options)
+        if refusal.asked["index"] < d["index"]
+        and still_counted(history, refusal, d, options)
+        and came_before(history, rows, refusal, d, options)
     ]
-    refused = {one.asked["index"] if one.given is None else one.given["index"] for one in before}
+    refused = {
+        refusal.asked["index"] if refusal.given is None else refusal.given["index"] for refusal in before
+    }
     return len(refused) >= max(limit, 1)
 
 
-def came_before(history: History, rows: Sequence[Row], one: Refusal, d: Row, options: CheckOptions) -> bool:
+def came_before(
+    history: History, rows: Sequence[Row], refusal: Refusal, d: Row, options: CheckOptions
+) -> bool:
     """Return whether a refusal took effect before ``d`` was sent.
 
     ``d`` was read after the invocation of the refusal.
@@ -414,34 +447,34 @@ def came_before(history: History, rows: Sequence[Row], one: Refusal, d: Row, opt
     """
     promised = options.broker
     timed = promised.ack_wait_s is not None or any(r["f"] == "timeout" for r in rows)
-    if one.given is not None and promised.single and promised.refuses_stale_acks and not timed:
-        given = one.given
-        mine = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] <= d["index"]]
+    if refusal.given is not None and promised.single and promised.refuses_stale_acks and not timed:
+        refused = refusal.given
+        earlier = [r for r in rows if (r["f"], r["type"]) == ("deliver", "ok") and r["index"] <= d["index"]]
         return any(
-            certainly_before(history, given, e, options)
-            or not may_have_been_under_way(history, rows, e, given["index"], options)
-            for e in mine
-            if e.get("session") == d["session"] and e["index"] > given["index"]
+            certainly_before(history, refused, e, options)
+            or not may_have_been_under_way(history, rows, e, refused["index"], options)
+            for e in earlier
+            if e.get("session") == d["session"] and e["index"] > refused["index"]
         )
-    at = one.answered["index"]
+    at = refusal.answered["index"]
     return bool(at < d["index"]) and not may_have_been_under_way(history, rows, d, at, options)
 
 
-def still_counted(history: History, one: Refusal, d: Row, options: CheckOptions) -> bool:
+def still_counted(history: History, refusal: Refusal, d: Row, options: CheckOptions) -> bool:
     """Return whether the broker that sent delivery ``d`` certainly knew of a refusal.
 
     Where counts outlive a process (``durable_counts``), every broker of the same node knows of it.
     Elsewhere only the process that took the refusal does: it sent the delivery if both are in one
     session, or if both are of one broker and no row tells of another life of it in between.
     """
-    taker, giver = one.answered.get("broker"), d.get("broker")
+    taker, giver = refusal.answered.get("broker"), d.get("broker")
     if options.broker.durable_counts:
         return taker == giver or (
             taker is not None and giver is not None and of_one_node(history, taker, giver)
         )
-    if one.given is not None and one.given.get("session") == d["session"]:
+    if refusal.given is not None and refusal.given.get("session") == d["session"]:
         return True
-    return taker == giver and (taker is None or not lived_anew(history, taker, one.asked["index"], d))
+    return taker == giver and (taker is None or not lived_anew(history, taker, refusal.asked["index"], d))
 
 
 def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
@@ -482,14 +515,14 @@ def left_over(
     if expiring and not (options.broker.keeps_expired and had_expired(history, m)):
         return
     releases = may_be_released(history, m, options)
-    if any(happened(history, m, one, options) for one in releases):
+    if any(happened(history, m, question, options) for question in releases):
         return
     ended = history.reached_the_end() and sent_before_the_reading(history, m.ok)
     missing = ended and not releases and all(is_given_back(history, m, d, options) for d in m.deliveries)
     dead = may_be_dead(history, m, options)
     kind = "after delivery" if m.deliveries else "never delivered"
     dead_letters = [r["index"] for r in m.stored if r.get("value") == "dead-letter"]
-    others = [r for r in m.stored if r.get("value") != "dead-letter"]
+    other_rows = [r for r in m.stored if r.get("value") != "dead-letter"]
     late = may_be_delayed(history, m) or may_wait(history, m, options)
     nowhere = (
         missing
@@ -501,8 +534,8 @@ def left_over(
     if expiring:
         if nowhere:
             yield m.instance("lost", m.sends[0]["index"], "expired")
-    elif any(r.get("value") == "expired" or not late for r in others):
-        on_its_way = all(r.get("value") == "store-and-forward" for r in others)
+    elif any(r.get("value") == "expired" or not late for r in other_rows):
+        on_its_way = all(r.get("value") == "store-and-forward" for r in other_rows)
         if missing and (complete or not on_its_way):
             yield m.instance("stuck", m.sends[0]["index"], kind)
         elif ended and not late and wrong_either_way(history, m, releases, options):
@@ -537,8 +570,10 @@ def wrong_either_way(
     browse = next((r["index"] for r in history.control if r.get("value") == "browse"), None)
     if not releases or drain is None or browse is None or not options.broker.durable_acks:
         return False
-    for one in releases:
-        if not over_before(history, one.asked.get("session"), drain, cut=one.transaction is not None):
+    for question in releases:
+        if not over_before(
+            history, question.asked.get("session"), drain, cut=question.transaction is not None
+        ):
             return False
     if not all(over_before(history, d.get("session"), drain) for d in m.deliveries):
         return False
@@ -565,10 +600,10 @@ def over_before(history: History, session: int | None, index: int, *, cut: bool 
 
 def serves(history: History, broker: str | None, index: int) -> bool:
     """Return whether a broker was live before row ``index``, or no row tells its role."""
-    told = [
+    role_names = [
         r["role"]
         for r in history.control
         if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
         if r["index"] < index
     ]
-    return not told or told[-1] == "live"
+    return not role_names or role_names[-1] == "live"

@@ -27,15 +27,15 @@ def inversions(
     if options.broker.marks_redeliveries != "always":
         return
     unheard = {r.get("queue") for r in history.rows if r["f"] == "receive"}
-    mine = [m for m in messages if m.queue not in unheard and _counts(m)]
-    for late in mine:
+    counted = [m for m in messages if m.queue not in unheard and _counts(m)]
+    for late in counted:
         stored = _stored(late)
         if stored is None:
             continue
         overtook = [
             (chosen, m.id)
-            for m in mine
-            if _beside(m, late) and _at(m) < _at(late) and _priority(m) < _priority(late)
+            for m in counted
+            if _are_comparable(m, late) and _at(m) < _at(late) and _priority(m) < _priority(late)
             if (chosen := _chosen(history, m, options)) > stored
         ]
         if overtook:
@@ -52,10 +52,10 @@ def _counts(m: PlainMessage) -> bool:
     return fresh and bool(m.sends[0]["index"] < first["index"])
 
 
-def _beside(one: PlainMessage, other: PlainMessage) -> bool:
+def _are_comparable(message: PlainMessage, other: PlainMessage) -> bool:
     """Return whether two messages are of one producer and queue, and first went to one session."""
-    ours = [(m.queue, m.producer, m.deliveries[0]["session"]) for m in (one, other)]
-    return ours[0] == ours[1]
+    keys = [(m.queue, m.producer, m.deliveries[0]["session"]) for m in (message, other)]
+    return keys[0] == keys[1]
 
 
 def _priority(m: PlainMessage) -> int:
@@ -81,6 +81,6 @@ def _chosen(history: History, m: PlainMessage, options: CheckOptions) -> int:
     """Return the latest row after which the broker certainly chose a message; -1 if none tells."""
     first = m.deliveries[0]
     begun = history.session_begin(first["session"])
-    known = [int(m.sends[0]["index"]), *history.answered_before(first, options)]
-    known += [] if begun is None else [begun]
-    return max((at for at in known if at < _at(m)), default=-1)
+    rows_known = [int(m.sends[0]["index"]), *history.answered_before(first, options)]
+    rows_known += [] if begun is None else [begun]
+    return max((at for at in rows_known if at < _at(m)), default=-1)

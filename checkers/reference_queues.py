@@ -37,12 +37,12 @@ def whole_queues(
             and in_turn(m)
         ):
             queues[m.queue].append(m)
-    for queue, mine in queues.items():
-        yield from _of_queue(history, queue, mine, options)
+    for queue, queue_messages in queues.items():
+        yield from _of_queue(history, queue, queue_messages, options)
 
 
 def _of_queue(
-    history: History, queue: str, mine: Sequence[PlainMessage], options: CheckOptions
+    history: History, queue: str, queue_messages: Sequence[PlainMessage], options: CheckOptions
 ) -> Iterator[Instance]:
     rows = [r for r in history.data if r.get("queue") == queue and r.get("group") is None]
     got = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok"]
@@ -51,11 +51,11 @@ def _of_queue(
     if not all(of_one_node(history, brokers[0], other) for other in brokers):
         return
     readable = all(r.get("message") is not None for r in got)
-    came = [m for m in mine if _came(history, m)]
+    arrived = [m for m in queue_messages if _arrived(history, m)]
     lossless = options.guarantee in LOSSLESS and readable
     never = [
         m
-        for m in mine
+        for m in queue_messages
         if lossless
         and m.sends
         and not m.aborted
@@ -63,29 +63,31 @@ def _of_queue(
         and m.begun(history) is not None
     ]
     unheard = sum(r["f"] == "receive" and r.get("queue") == queue for r in history.rows)
-    pulled = all(m.deliveries[0].get("time_low") is not None for m in came)
+    pulled = all(m.deliveries[0].get("time_low") is not None for m in arrived)
     nameless = any(r.get("session") is None for r in got)
     if not pulled and (unheard or nameless):
         return
-    sessions = {r["session"] for m in came for r in m.deliveries[:1] if r.get("session") is not None}
+    sessions = {r["session"] for m in arrived for r in m.deliveries[:1] if r.get("session") is not None}
     pairs = []
-    for early in came:
-        for late in (*came, *never):
+    for early in arrived:
+        for late in (*arrived, *never):
             stored = stored_by(history, late)
             begun = early.begun(history)
             if stored is None or begun is None or stored >= begun:
                 continue
             if order_is_off(history, early, late, early.deliveries[0]["index"]):
                 continue
-            if _overtook(early, late, pulled=pulled) and (pulled or _alone(history, sessions, early, late)):
-                when = early.deliveries[0]["time" if pulled else "index"]
-                pairs.append((when, early.id, stored, late.id, early))
+            if _overtook(early, late, pulled=pulled) and (
+                pulled or _only_one_reader(history, sessions, early, late)
+            ):
+                moment = early.deliveries[0]["time" if pulled else "index"]
+                pairs.append((moment, early.id, stored, late.id, early))
     if len({number for *_, number, _ in pairs}) > (unheard if pulled else 0):
         *_, number, first = min(pairs, key=lambda one: one[:4])
         yield first.instance("not-linearizable", first.deliveries[0]["index"], str(number))
 
 
-def _came(history: History, m: PlainMessage) -> bool:
+def _arrived(history: History, m: PlainMessage) -> bool:
     """Return whether a message was delivered after its send, which did not certainly fail."""
     begun = m.begun(history) if m.sends and not m.aborted and m.deliveries else None
     return begun is not None and m.deliveries[0]["index"] > begun
@@ -99,11 +101,11 @@ def _overtook(early: PlainMessage, late: PlainMessage, *, pulled: bool) -> bool:
     return bool(late.deliveries[0]["index"] > early.deliveries[0]["index"])
 
 
-def _alone(history: History, sessions: set[int], early: PlainMessage, late: PlainMessage) -> bool:
+def _only_one_reader(history: History, sessions: set[int], early: PlainMessage, late: PlainMessage) -> bool:
     """Return whether only the session that read ``early`` can have got ``late`` before that."""
     read = early.deliveries[0]
     begun = late.begun(history)
-    mine = {c.session: c for c in reversed(list(consumers_of(history, early.queue)))}
-    possible = {s for s, c in mine.items() if c.begin < read["index"] and c.end > (begun or 0)}
-    strangers = sessions - {*mine}
+    consumers = {c.session: c for c in reversed(list(consumers_of(history, early.queue)))}
+    possible = {s for s, c in consumers.items() if c.begin < read["index"] and c.end > (begun or 0)}
+    strangers = sessions - {*consumers}
     return possible == {read["session"]} and not strangers

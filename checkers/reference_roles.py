@@ -35,17 +35,17 @@ class PlainReign:
 def reigns(rows: Sequence[Row]) -> list[PlainReign]:
     """Return every certain reign, in the order of its row."""
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") is not None]
-    found = []
+    result = []
     for n, r in enumerate(roles):
         if r.get("role") == "live" and r.get("node_id") is not None:
             later = [s for s in roles[n + 1 :] if s["broker"] == r["broker"]]
             end = later[0]["time_low"] if later else None
-            found.append(
+            result.append(
                 PlainReign(
                     r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"], _life(r)
                 )
             )
-    return found
+    return result
 
 
 def _life(r: Row) -> int | None:
@@ -76,8 +76,8 @@ def _doubts(roles: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
 
     Such a span is the interval of a change of role from any role but live.
     """
-    seen = [r for r in roles if r.get("broker") == broker]
-    for before, after in itertools.pairwise(seen):
+    broker_roles = [r for r in roles if r.get("broker") == broker]
+    for before, after in itertools.pairwise(broker_roles):
         if before["role"] != "live":
             yield after["time_low"], after["time_high"]
 
@@ -135,15 +135,15 @@ def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
         if r.get("broker") is not None and r.get("value") is not None
     ]
     named = set()
-    for n, (told, late) in enumerate(views):
-        thing = f"{told['kind']} {told['key']}"
+    for n, (view, late) in enumerate(views):
+        thing = f"{view['kind']} {view['key']}"
         for other, early in views[:n]:
-            if (other["kind"], other["key"]) != (told["kind"], told["key"]) or early["broker"] == late[
+            if (other["kind"], other["key"]) != (view["kind"], view["key"]) or early["broker"] == late[
                 "broker"
             ]:
                 continue
             together = max(early["time_low"], late["time_low"]) < min(early["time_high"], late["time_high"])
-            if other["value"] != told["value"] and together and thing not in named:
+            if other["value"] != view["value"] and together and thing not in named:
                 named.add(thing)
                 yield Instance("diverged", None, None, None, late["index"], thing)
 
@@ -178,25 +178,27 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
         if r["process"] < 0 or r["type"] != "ok" or r["f"] == "connect" or r.get("broker") is None:
             continue
         question = latest.get(operation(r))
-        asked = sent.get(_sent_as(r)) if r["f"] == "deliver" else question
-        if asked is None:
+        invocation = sent.get(_sent_as(r)) if r["f"] == "deliver" else question
+        if invocation is None:
             continue
         if r["broker"] not in successors:
             successors[r["broker"]] = list(_successors(all_reigns, r["broker"]))
         for successor, back in successors[r["broker"]]:
-            if asked["time"] <= successor.begin or (back is not None and r["time"] >= back):
+            if invocation["time"] <= successor.begin or (back is not None and r["time"] >= back):
                 continue
             doubts = [doubt for doubt in unseen[r["broker"]] if doubt[1] > successor.begin]
-            doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
-            if not doubtful or _beside(all_reigns, last, successor.node_id, asked, r):
+            doubtful = any(low <= r["time"] and invocation["time"] <= high for low, high in doubts)
+            if not doubtful or _another_was_live(all_reigns, last, successor.node_id, invocation, r):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
                 break
         else:
-            fenced = _fenced(all_reigns, taken, unseen, last, asked, r)
-            backed = _never_live(roles, all_reigns, asked, r)
-            if fenced or any(_beside(all_reigns, last, node_id, asked, r) for node_id in backed):
+            fenced = _fenced(all_reigns, taken, unseen, last, invocation, r)
+            backed = _never_live(roles, all_reigns, invocation, r)
+            if fenced or any(
+                _another_was_live(all_reigns, last, node_id, invocation, r) for node_id in backed
+            ):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
@@ -207,51 +209,54 @@ def _successors(all_reigns: Sequence[PlainReign], broker: str) -> Iterator[tuple
 
     With each comes the earliest time (ns) at which the broker can have been live again, or None.
     """
-    own = [reign for reign in all_reigns if reign.broker == broker]
+    own_reigns = [reign for reign in all_reigns if reign.broker == broker]
     for successor in all_reigns:
-        before = [x for x in own if x.index < successor.index][-1:]
-        back = [x.since for x in own if x.index > successor.index]
+        before = [x for x in own_reigns if x.index < successor.index][-1:]
+        back = [x.since for x in own_reigns if x.index > successor.index]
         if successor.broker != broker and any(
             x.node_id == successor.node_id and x.begin <= successor.since for x in before
         ):
             yield successor, back[0] if back else None
 
 
-def _beside(all_reigns: Sequence[PlainReign], last: int, node_id: str, asked: Row, r: Row) -> bool:
+def _another_was_live(
+    all_reigns: Sequence[PlainReign], last: int, node_id: str, invocation: Row, r: Row
+) -> bool:
     """Return whether another broker was certainly live under a node ID all the while.
 
-    The span is from the invocation ``asked`` to the answer ``r``. ``last`` is the time (ns) at
-    which the history ends.
+    The span is from ``invocation`` to the answer ``r``. ``last`` is the time (ns) at which the
+    history ends.
     """
     return any(
         other.broker != r["broker"]
         and other.node_id == node_id
-        and asked["time"] > other.begin
+        and invocation["time"] > other.begin
         and r["time"] < (last if other.end is None else other.end)
         for other in all_reigns
     )
 
 
-def _never_live(roles: Sequence[Row], all_reigns: Sequence[PlainReign], asked: Row, r: Row) -> Iterator[str]:
+def _never_live(
+    roles: Sequence[Row], all_reigns: Sequence[PlainReign], invocation: Row, r: Row
+) -> Iterator[str]:
     """Yield the node ID of a broker that answered ``r`` and had certainly never been live before.
 
-    The broker must have told that node ID before the invocation ``asked``, and no other until the
-    answer.
+    The broker must have told that node ID before ``invocation``, and no other until the answer.
     """
-    own = [reign for reign in all_reigns if reign.broker == r["broker"]]
-    if own and r["time"] >= own[0].since:
+    own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
+    if own_reigns and r["time"] >= own_reigns[0].since:
         return
-    told = [
+    with_node_id = [
         s
         for s in roles
         if s.get("broker") == r["broker"] and s.get("node_id") is not None
-        if not own or s["index"] < own[0].index
+        if not own_reigns or s["index"] < own_reigns[0].index
     ]
-    for n, s in enumerate(told):
-        if n and told[n - 1]["node_id"] == s["node_id"]:
+    for n, s in enumerate(with_node_id):
+        if n and with_node_id[n - 1]["node_id"] == s["node_id"]:
             continue
-        after = [t["time_low"] for t in told[n + 1 :] if t["node_id"] != s["node_id"]]
-        if asked["time"] > s["time_high"] and (not after or r["time"] < after[0]):
+        after = [t["time_low"] for t in with_node_id[n + 1 :] if t["node_id"] != s["node_id"]]
+        if invocation["time"] > s["time_high"] and (not after or r["time"] < after[0]):
             yield s["node_id"]
 
 
@@ -260,22 +265,22 @@ def _fenced(
     taken: Sequence[Row],
     unseen: Mapping[str, Sequence[tuple[int, int]]],
     last: int,
-    asked: Row,
+    invocation: Row,
     r: Row,
 ) -> bool:
-    """Return whether the broker that answered ``r`` had certainly been fenced before ``asked``.
+    """Return whether the broker that answered ``r`` was certainly fenced before ``invocation``.
 
     A takeover with a higher number than the number of its life fences a broker, and the broker must
     have been in the same life when it answered. Only sends and acks outside of transactions,
-    commits and deliveries count; of a delivery, ``asked`` is the send of its message.
+    commits and deliveries count; of a delivery, ``invocation`` is the send of its message.
     """
     if r["f"] not in ("send", "ack", "commit", "deliver") or (
         r["f"] != "commit" and r.get("transaction") is not None
     ):
         return False
-    own = [reign for reign in all_reigns if reign.broker == r["broker"]]
-    for n, reign in enumerate(own):
-        if n + 1 < len(own) and r["time"] >= own[n + 1].since:
+    own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
+    for n, reign in enumerate(own_reigns):
+        if n + 1 < len(own_reigns) and r["time"] >= own_reigns[n + 1].since:
             continue
         for t in taken:
             number = _life(t)
@@ -287,10 +292,10 @@ def _fenced(
             ):
                 continue
             since = max(t["time_high"], reign.begin)
-            if number <= reign.life or asked["time"] <= since:
+            if number <= reign.life or invocation["time"] <= since:
                 continue
             doubts = [doubt for doubt in unseen[reign.broker] if doubt[1] > since]
-            doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
-            if not doubtful or _beside(all_reigns, last, reign.node_id, asked, r):
+            doubtful = any(low <= r["time"] and invocation["time"] <= high for low, high in doubts)
+            if not doubtful or _another_was_live(all_reigns, last, reign.node_id, invocation, r):
                 return True
     return False

@@ -19,12 +19,12 @@ def operation(r: Row) -> tuple[Any, ...]:
 
     It has the process, and the columns that tell two operations of one process apart.
     """
-    who = r["process"], r["f"]
+    key = r["process"], r["f"]
     if r["f"] in OF_SESSIONS:
-        return *who, r.get("session")
+        return *key, r.get("session")
     if r["f"] in OF_TRANSACTIONS:
-        return *who, r.get("transaction")
-    return *who, r.get("queue"), r.get("group"), r.get("message")
+        return *key, r.get("transaction")
+    return *key, r.get("queue"), r.get("group"), r.get("message")
 
 
 def certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
@@ -52,7 +52,11 @@ def may_have_been_under_way(
     acks.
     """
     session = d["session"]
-    begun, over, left = history.session_begin(session), history.session_end(session), history.left(session)
+    begun, over, unsubscribed = (
+        history.session_begin(session),
+        history.session_end(session),
+        history.left_at(session),
+    )
     possible, sent = history.possible(d, options), history.sent(d)
     taken = any(
         (r["f"], r["type"]) == ("ack", "ok") and r.get("session") == session and r["index"] > d["index"]
@@ -63,8 +67,8 @@ def may_have_been_under_way(
         and possible is not None
         and possible < settled
         and over is not None
-        and (over < d["index"] or left is None)
-        and not (left is not None and sent is not None and left < sent)
+        and (over < d["index"] or unsubscribed is None)
+        and not (unsubscribed is not None and sent is not None and unsubscribed < sent)
         and history.proven(session) < settled
         and not (options.broker.refuses_stale_acks and taken)
     )

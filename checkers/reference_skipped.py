@@ -92,7 +92,7 @@ def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, opt
         and _existed(history, m, d, reader)
         and matches(reader.selector, m)
         and priority(m) == priority(later)
-        and not any(is_delayed(one) or _may_have_expired(history, one, d) for one in (m, later))
+        and not any(is_delayed(message) or _may_have_expired(history, message, d) for message in (m, later))
         and not _others_may_hold(history, m, d, reader, options)
         and _is_near(history, m, d, reader)
     )
@@ -100,12 +100,12 @@ def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, opt
 
 def _reader(history: History, m: PlainMessage, d: Row) -> Consumer | None:
     """Return the consumer that read a delivery, unless it had asked to leave or was lost."""
-    mine = [c for c in consumers_of(history, m.queue) if c.session == d.get("session")]
-    mine = [c for c in mine if c.begin < d["index"]]
-    if not mine:
+    readers = [c for c in consumers_of(history, m.queue) if c.session == d.get("session")]
+    readers = [c for c in readers if c.begin < d["index"]]
+    if not readers:
         return None
-    end = history.session_end(mine[0].session)
-    return mine[0] if end is None or end > d["index"] else None
+    end = history.session_end(readers[0].session)
+    return readers[0] if end is None or end > d["index"] else None
 
 
 def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> bool:
@@ -118,25 +118,31 @@ def _existed(history: History, m: PlainMessage, d: Row, reader: Consumer) -> boo
     if sent is None:
         return False
     if (m.queue or "").startswith(TEMPORARY):
-        mine = rows_of(history, m.queue)
-        begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
-        ends = [asked for asked, answer in endings(mine) if answer is None or answer["type"] != "fail"]
+        queue_rows = rows_of(history, m.queue)
+        begun = next((r for r in queue_rows if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+        ends = [
+            invocation
+            for invocation, answer in endings(queue_rows)
+            if answer is None or answer["type"] != "fail"
+        ]
         return begun is not None and begun["index"] < sent and all(r["index"] > d["index"] for r in ends)
     return any(
         answer is not None
         and answer["type"] == "ok"
         and answer["index"] < sent
-        and asked_selector(asked) == reader.selector
-        and all(_is_over(end, asked) or end[0]["index"] > d["index"] for end in _ends(history, m, reader))
-        for asked, answer in _asked(history, m.queue, "subscribe")
+        and asked_selector(invocation) == reader.selector
+        and all(
+            _is_over(end, invocation) or end[0]["index"] > d["index"] for end in _ends(history, m, reader)
+        )
+        for invocation, answer in _requests(history, m.queue, "subscribe")
     )
 
 
-def _asked(history: History, place: str | None, f: str) -> Sequence[tuple[Row, Row | None]]:
+def _requests(history: History, place: str | None, f: str) -> Sequence[tuple[Row, Row | None]]:
     """Return each invocation of a subscribe or drop of a place, with its answer or None."""
     if (place, f) not in history.asked:
-        mine = (r for r in history.subscribing_to[place] if (r["f"], r["type"]) == (f, "invoke"))
-        history.asked[place, f] = [(r, answer_to(history, r)) for r in mine]
+        requests = (r for r in history.subscribing_to[place] if (r["f"], r["type"]) == (f, "invoke"))
+        history.asked[place, f] = [(r, answer_to(history, r)) for r in requests]
     return history.asked[place, f]
 
 
@@ -147,11 +153,11 @@ def _ends(history: History, m: PlainMessage, reader: Consumer) -> Sequence[tuple
     """
     key = m.queue, reader.begin
     if key not in history.subscription_ends:
-        asked = _asked(history, m.queue, "subscribe")
-        remade = [one for one in asked if asked_selector(one[0]) != reader.selector]
+        invocation = _requests(history, m.queue, "subscribe")
+        remade = [request for request in invocation if asked_selector(request[0]) != reader.selector]
         history.subscription_ends[key] = [
-            (asked, answer)
-            for asked, answer in (*_asked(history, m.queue, "drop"), *remade)
+            (invocation, answer)
+            for invocation, answer in (*_requests(history, m.queue, "drop"), *remade)
             if answer is None or answer["type"] != "fail"
         ]
     return history.subscription_ends[key]
@@ -177,8 +183,8 @@ def _others_may_hold(
     It counts all the same where a message may have become a dead letter by that.
     """
     sessions = [c for c in consumers_of(history, m.queue) if c.session != reader.session]
-    known = {c.session for c in sessions} | {reader.session}
-    if not history.readers[m.queue, m.group] <= known:
+    known_sessions = {c.session for c in sessions} | {reader.session}
+    if not history.readers[m.queue, m.group] <= known_sessions:
         return True  # no row asked for one of the sessions that got something
     dies = options.broker.attempts == "given back" and options.broker.delivery_attempts >= 0
     sent = stored_from(m)
@@ -217,8 +223,8 @@ def is_not_copied(history: History, m: PlainMessage, options: CheckOptions) -> b
         return False
     if _may_have_been_received(history, m.queue or ""):
         return False
-    shown = (r for copy in copies_of(history, m) for r in copy.shown if r["index"] > m.sends[0]["index"])
-    return any(serves(history, m.queue, r.get("broker")) for r in shown)
+    showing = (r for copy in copies_of(history, m) for r in copy.shown if r["index"] > m.sends[0]["index"])
+    return any(serves(history, m.queue, r.get("broker")) for r in showing)
 
 
 def topic_of(m: PlainMessage) -> str | None:
@@ -231,15 +237,15 @@ def copies_of(history: History, m: PlainMessage) -> list[PlainMessage]:
     """Return the same message in the other subscriptions of its topic."""
     if not (m.queue or "").startswith(TOPIC):
         return []
-    same = [one for one in history.same_id[m.id] if one.group == m.group and one.queue != m.queue]
-    return [one for one in same if topic_of(one) == topic_of(m) and " > " in (one.queue or "")]
+    same = [copy for copy in history.same_id[m.id] if copy.group == m.group and copy.queue != m.queue]
+    return [copy for copy in same if topic_of(copy) == topic_of(m) and " > " in (copy.queue or "")]
 
 
 def serves(history: History, place: str | None, broker: str | None) -> bool:
     """Return whether every broker that answered a subscribe of a place is of a broker's node."""
     subscribed = [
         answer.get("broker")
-        for _, answer in _asked(history, place, "subscribe")
+        for _, answer in _requests(history, place, "subscribe")
         if answer is not None and answer["type"] == "ok"
     ]
     return all(

@@ -39,8 +39,8 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
         if r["f"] != "send" or not topic.startswith(TOPIC):
             yield r
         else:
-            mine = [place for place in places if place.split(" > ")[0] == topic]
-            yield from ({**r, "queue": place} for place in mine or [topic])
+            own_places = [place for place in places if place.split(" > ")[0] == topic]
+            yield from ({**r, "queue": place} for place in own_places or [topic])
 
 
 def is_owed(history: History, m: PlainMessage) -> bool:
@@ -49,24 +49,24 @@ def is_owed(history: History, m: PlainMessage) -> bool:
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
         return True
-    mine = history.subscribing_to[m.queue]
-    drops = [(r, answer_to(history, r)) for r in mine if (r["f"], r["type"]) == ("drop", "invoke")]
+    requests = history.subscribing_to[m.queue]
+    drops = [(r, answer_to(history, r)) for r in requests if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
         if answer is None or answer["type"] == "info":
             return False
         if answer["type"] == "ok":
             ended = max(ended, answer["index"])
-    asked = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    subscribes = [r for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
     since = None
-    for r in asked:
+    for r in subscribes:
         answer = answer_to(history, r)
         if r["index"] > ended and answer is not None and answer["type"] == "ok":
             since = answer["index"] if since is None else min(since, answer["index"])
-    selectors, sent = [asked_selector(r) for r in asked], stored_from(m)
+    selectors, sent = [asked_selector(r) for r in subscribes], stored_from(m)
     if sent is None and m.sends:  # every attempt failed
         sent = m.sends[0]["index"]
-    if since is None or sent is None or sent < since or any(one != selectors[0] for one in selectors):
+    if since is None or sent is None or sent < since or any(other != selectors[0] for other in selectors):
         return False
     return matches(selectors[0], m)
 
@@ -80,13 +80,13 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
         return False
     if not (m.queue or "").startswith(TOPIC):
         return True
-    mine = history.subscribing_to[m.queue]
-    asked = [r for r in mine if r["type"] == "invoke"]
-    drops = [answer_to(history, r) for r in asked if r["f"] == "drop"]
-    selectors = [asked_selector(r) for r in asked if r["f"] == "subscribe"]
+    requests = history.subscribing_to[m.queue]
+    invocations = [r for r in requests if r["type"] == "invoke"]
+    drops = [answer_to(history, r) for r in invocations if r["f"] == "drop"]
+    selectors = [asked_selector(r) for r in invocations if r["f"] == "subscribe"]
     return (
-        bool(mine)
-        and all(one == selectors[0] for one in selectors)
+        bool(requests)
+        and all(other == selectors[0] for other in selectors)
         and all(answer is not None and answer["type"] == "fail" for answer in drops)
     )
 
@@ -109,27 +109,27 @@ def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str
         yield min(strayed), "another connection's"
 
 
-def _came_before(history: History, m: PlainMessage, shown: Row) -> bool:
+def _came_before(history: History, m: PlainMessage, showing: Row) -> bool:
     """Return whether a message was certainly sent while its subscription certainly did not exist.
 
-    That time must be before the row ``shown``: before its session began, if the row is a delivery.
+    That time must be before the row ``showing``: before its session began, if it is a delivery.
     """
     sent = over(m)
     if sent is None or not (m.queue or "").startswith(TOPIC):
         return False
-    mine = history.subscribing_to[m.queue]
-    subscribes = [r for r in mine if (r["f"], r["type"]) == ("subscribe", "invoke")]
-    if shown["f"] != "browse":
-        begun = _begun(history, shown)
-    elif shown.get("value") in ("dead-letter", "expired"):  # these outlive a dropped subscription
+    requests = history.subscribing_to[m.queue]
+    subscribes = [r for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    if showing["f"] != "browse":
+        begun = _begun(history, showing)
+    elif showing.get("value") in ("dead-letter", "expired"):  # these outlive a dropped subscription
         begun = subscribes[0]["index"] if subscribes else None
     else:
-        begun = shown["index"]
+        begun = showing["index"]
     if begun is None:
         return False
     if subscribes and sent < subscribes[0]["index"] <= begun:
         return True
-    for drop in mine:
+    for drop in requests:
         answer = answer_to(history, drop) if (drop["f"], drop["type"]) == ("drop", "invoke") else None
         if answer is None or answer["type"] != "ok" or not sent <= answer["index"] < begun:
             continue
@@ -148,16 +148,18 @@ def _over_before(history: History, subscribe: Row, index: int) -> bool:
     return answer is not None and answer["type"] in ("ok", "fail") and answer["index"] < index
 
 
-def answer_to(history: History, asked: Row) -> Row | None:
+def answer_to(history: History, invocation: Row) -> Row | None:
     """Return the answer to a subscribe or drop: the next row of the same process and operation.
 
     Return None if there is none, or if that row is another invocation.
     """
-    index = asked["index"]
+    index = invocation["index"]
     if index not in history.answers:
-        what = asked["process"], asked["f"]
-        mine = (r for r in history.subscribing_to[asked.get("queue")] if (r["process"], r["f"]) == what)
-        later = next((r for r in mine if r["index"] > index), None)
+        key = invocation["process"], invocation["f"]
+        same_kind = (
+            r for r in history.subscribing_to[invocation.get("queue")] if (r["process"], r["f"]) == key
+        )
+        later = next((r for r in same_kind if r["index"] > index), None)
         history.answers[index] = None if later is None or later["type"] == "invoke" else later
     return history.answers[index]
 
@@ -167,9 +169,11 @@ def selector(history: History, session: int | None) -> Any:
     if session is None:
         return None
     if session not in history.selectors:
-        mine = (r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "invoke"))
-        told = [wanted for r in mine if (wanted := asked_selector(r))]
-        history.selectors[session] = told[-1] if told else None
+        subscribes = (
+            r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "invoke")
+        )
+        wanted_selectors = [asked_for for r in subscribes if (asked_for := asked_selector(r))]
+        history.selectors[session] = wanted_selectors[-1] if wanted_selectors else None
     return history.selectors[session]
 
 
@@ -179,8 +183,8 @@ def asked_selector(subscribe: Row) -> Any:
 
 
 def _object(r: Row, name: str) -> Any:
-    told = (json_object(r.get("value")) or {}).get(name)
-    return told if isinstance(told, dict) and told else None
+    value = (json_object(r.get("value")) or {}).get(name)
+    return value if isinstance(value, dict) and value else None
 
 
 def matches(selector: Any, m: PlainMessage) -> bool:
@@ -191,4 +195,4 @@ def matches(selector: Any, m: PlainMessage) -> bool:
     if not m.sends:
         return not selector
     properties = _object(m.sends[0], "properties") or {}
-    return not selector or all(properties.get(name) in wanted for name, wanted in selector.items())
+    return not selector or all(properties.get(name) in values for name, values in selector.items())

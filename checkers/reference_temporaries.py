@@ -23,8 +23,8 @@ def lives_on(history: History, m: PlainMessage) -> bool:
 
     The broker that took the message must have had the queue.
     """
-    mine = rows_of(history, m.queue)
-    begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+    queue_rows = rows_of(history, m.queue)
+    begun = next((r for r in queue_rows if (r["f"], r["type"]) == ("subscribe", "ok")), None)
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
     sent = stored_from(m)
     if begun is None or taken is None or sent is None or sent < begun["index"]:
@@ -32,11 +32,11 @@ def lives_on(history: History, m: PlainMessage) -> bool:
     if begun.get("broker") != taken.get("broker"):
         return False
     drains = [r["index"] for r in history.control if _is_drain(r)]
-    for asked, answer in endings(mine):
+    for invocation, answer in endings(queue_rows):
         certain = answer is not None and answer["type"] == "ok"
         if answer is not None and answer["type"] == "fail":
             continue
-        if not drains or asked["index"] < drains[0] or not (certain or asked["f"] == "disconnect"):
+        if not drains or invocation["index"] < drains[0] or not (certain or invocation["f"] == "disconnect"):
             return False
     return True
 
@@ -46,22 +46,27 @@ def outlived(history: History, m: PlainMessage) -> int | None:
 
     The queue must have ended after the message was sent. Return None if there is no such row.
     """
-    mine = rows_of(history, m.queue)
-    ends = [(asked, answer) for asked, answer in endings(mine) if asked["f"] == "drop"]
+    queue_rows = rows_of(history, m.queue)
+    ends = [(invocation, answer) for invocation, answer in endings(queue_rows) if invocation["f"] == "drop"]
     drops = [(a["index"], b["index"]) for a, b in ends if b is not None and b["type"] == "ok"]
-    ended = [*drops[:1], *_killed(history, m, mine)]
+    ended = [*drops[:1], *_killed(history, m, queue_rows)]
     stored = [r["index"] for r in m.stored if r.get("value") == "main"]
     sent = over(m)
-    wrong = (i for i in stored for asked, seen in ended if sent is not None and sent < asked and seen < i)
+    wrong = (
+        i
+        for i in stored
+        for invocation, answered in ended
+        if sent is not None and sent < invocation and answered < i
+    )
     return min(wrong, default=None)
 
 
-def _killed(history: History, m: PlainMessage, mine: list[Row]) -> Iterator[tuple[int, int]]:
+def _killed(history: History, m: PlainMessage, queue_rows: list[Row]) -> Iterator[tuple[int, int]]:
     """Yield the invocation and the completion of the first fault that ended the owner's broker.
 
     Nothing is yielded if another broker took the message.
     """
-    begun = next((r for r in mine if (r["f"], r["type"]) == ("subscribe", "ok")), None)
+    begun = next((r for r in queue_rows if (r["f"], r["type"]) == ("subscribe", "ok")), None)
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
     if begun is None or taken is None or begun.get("broker") != taken.get("broker"):
         return
@@ -69,11 +74,13 @@ def _killed(history: History, m: PlainMessage, mine: list[Row]) -> Iterator[tupl
     for n, hit in enumerate(faults):
         if hit["type"] != "invoke" or hit["index"] < begun["index"]:
             continue
-        seen = next((r for r in faults[n + 1 :] if (r["f"], _label(r)) == (hit["f"], _label(hit))), None)
-        if seen is None or seen["type"] == "invoke":
+        completion = next(
+            (r for r in faults[n + 1 :] if (r["f"], _label(r)) == (hit["f"], _label(hit))), None
+        )
+        if completion is None or completion["type"] == "invoke":
             continue
-        if saw_gone(seen, begun.get("broker")):
-            yield hit["index"], seen["index"]
+        if saw_gone(completion, begun.get("broker")):
+            yield hit["index"], completion["index"]
             return
 
 
@@ -86,8 +93,8 @@ def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:
 
     The owner of a temporary queue is the first connection that subscribed to it.
     """
-    asked = (r for r in rows_of(history, m.queue) if r["f"] == "subscribe")
-    owner = next((r["connection"] for r in asked if r.get("connection") is not None), None)
+    subscribes = (r for r in rows_of(history, m.queue) if r["f"] == "subscribe")
+    owner = next((r["connection"] for r in subscribes if r.get("connection") is not None), None)
     return owner is not None and delivery.get("connection") not in (owner, None)
 
 
@@ -100,15 +107,15 @@ def _is_drain(r: Row) -> bool:
     return (r["process"], r["f"], r.get("value")) == (HARNESS, "phase", "drain")
 
 
-def endings(mine: list[Row]) -> Iterator[tuple[Row, Row | None]]:
+def endings(queue_rows: list[Row]) -> Iterator[tuple[Row, Row | None]]:
     """Yield the rows that may have ended a temporary queue, each with its answer or None.
 
     A lost session has no answer.
     """
-    for n, r in enumerate(mine):
+    for n, r in enumerate(queue_rows):
         if r["f"] == "disconnect":
             yield r, None
         elif r["f"] in ("drop", "unsubscribe") and r["type"] == "invoke":
-            later = (s for s in mine[n + 1 :] if (s["f"], s["process"]) == (r["f"], r["process"]))
+            later = (s for s in queue_rows[n + 1 :] if (s["f"], s["process"]) == (r["f"], r["process"]))
             answer = next(later, None)
             yield r, None if answer is None or answer["type"] == "invoke" else answer

@@ -27,15 +27,15 @@ def wrong_total(
     That is what was put in less what was taken out. There is at most one instance.
     """
     amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
-    mine = [m for m in messages if id(m) in amounts]
+    with_amount = [m for m in messages if id(m) in amounts]
     promised, drain = options.broker, _drained_from(history)
-    if not mine or not history.looked_everywhere() or not _clear(history, mine, drain):
+    if not with_amount or not history.looked_everywhere() or not _clear(history, with_amount, drain):
         return
     if promised.delivery_attempts >= 0 and not promised.keeps_dead_letters:
         return
-    taken = {id(m): _taken(m) for m in mine}
-    inside = _by_transaction(mine, taken)
-    happened = {number for number, some in inside.items() if _happened(history, number, some)}
+    taken = {id(m): _taken(m) for m in with_amount}
+    inside = _by_transaction(with_amount, taken)
+    happened = {number for number, part in inside.items() if _happened(history, number, part)}
     unknown = {n for n in inside if n not in happened and _may_be_committed(history, n)}
     for number in unknown:
         sent = sum(amounts[id(m)] for m in inside[number] if m.transaction == number)
@@ -44,20 +44,20 @@ def wrong_total(
     if any(_failed(number, m) for number in happened | unknown for m in inside[number]):
         return
     flow = {}
-    for m in mine:
+    for m in with_amount:
         made = _deposited(m) if m.transaction is None else m.transaction in happened
-        flow[id(m)] = made - len(happened & taken[id(m)].keys()) - _left(history, m, drain, options)
-    total = sum(amounts[one] * some for one, some in flow.items())
+        flow[id(m)] = made - len(happened & taken[id(m)].keys()) - _is_left(history, m, drain, options)
+    total = sum(amounts[pair] * part for pair, part in flow.items())
     if total == 0 or (total < 0 and not (promised.durable_acks and promised.single)):
         return
     wrong = []
     unconfirmed = {n for n in happened | unknown if history.ended(n, "commit", "ok") is None}
-    for together in _tied(mine, inside, unconfirmed):
-        some = [(m, amounts[id(m)] * flow[id(m)] * (1 if total > 0 else -1)) for m in together]
-        if sum(weight for _, weight in some) > 0:
-            first = min((m for m, weight in some if weight > 0), key=_sent)
+    for together in _tied(with_amount, inside, unconfirmed):
+        part = [(m, amounts[id(m)] * flow[id(m)] * (1 if total > 0 else -1)) for m in together]
+        if sum(weight for _, weight in part) > 0:
+            first = min((m for m, weight in part if weight > 0), key=_sent)
             wrong.append((first, together))
-    first, together = min(wrong, key=lambda one: _sent(one[0]))
+    first, together = min(wrong, key=lambda pair: _sent(pair[0]))
     if any(_elsewhere(history, m) for m in together):
         return
     settling = [(at, n) for n, at in taken[id(first)].items() if n in happened | unknown]
@@ -66,16 +66,16 @@ def wrong_total(
 
 
 def _sent(m: PlainMessage) -> int:
-    return int(next(r["index"] for r in m.sends if _said(r) is not None))
+    return int(next(r["index"] for r in m.sends if _amount_of_row(r) is not None))
 
 
 def _amount(m: PlainMessage) -> int | None:
     if (m.queue or "").startswith((TOPIC, TEMPORARY)):
         return None
-    return next((one for one in map(_said, m.sends) if one is not None), None)
+    return next((amount for amount in map(_amount_of_row, m.sends) if amount is not None), None)
 
 
-def _said(r: Row) -> int | None:
+def _amount_of_row(r: Row) -> int | None:
     value = r.get("value")
     if value is None or '"amount"' not in value:
         return None
@@ -85,16 +85,16 @@ def _said(r: Row) -> int | None:
     return amount
 
 
-def _clear(history: History, mine: Sequence[PlainMessage], drain: int) -> bool:
+def _clear(history: History, with_amount: Sequence[PlainMessage], drain: int) -> bool:
     """Return whether only transactions may have taken or made messages with amounts."""
-    queues = {m.queue for m in mine}
+    queues = {m.queue for m in with_amount}
     for r in history.rows:
         if r["f"] == "receive" and r.get("queue") in queues:
             return False
         at_end = r["f"] == "browse" or (r["f"] == "deliver" and r["index"] > drain)
         if at_end and r["type"] == "ok" and r.get("message") is None and r.get("queue") in queues:
             return False
-    for m in mine:
+    for m in with_amount:
         loose = any(
             r["f"] == "ack" and r.get("transaction") is None and r["index"] < drain
             for r in m.rows
@@ -126,29 +126,29 @@ def _drained_from(history: History) -> int:
 
 def _taken(m: PlainMessage) -> dict[int, int]:
     """Return the transactions with an ack of a message, each with the last invocation of one."""
-    asked = [r for r in m.rows if r["f"] == "ack" and r["type"] == "invoke"]
-    return {r["transaction"]: r["index"] for r in asked if r.get("transaction") is not None}
+    acks = [r for r in m.rows if r["f"] == "ack" and r["type"] == "invoke"]
+    return {r["transaction"]: r["index"] for r in acks if r.get("transaction") is not None}
 
 
-def _by_transaction(mine: Sequence[PlainMessage], taken: Taken) -> dict[int, list[PlainMessage]]:
+def _by_transaction(with_amount: Sequence[PlainMessage], taken: Taken) -> dict[int, list[PlainMessage]]:
     inside: dict[int, list[PlainMessage]] = defaultdict(list)
-    for m in mine:
+    for m in with_amount:
         for number in dict.fromkeys([m.transaction, *taken[id(m)]]):
             if number is not None:
                 inside[number].append(m)
     return inside
 
 
-def _happened(history: History, number: int, some: Sequence[PlainMessage]) -> bool:
+def _happened(history: History, number: int, touched: Sequence[PlainMessage]) -> bool:
     if history.ended(number, "commit", "ok") is not None:
         return True
-    shown = any(m.shown for m in some if m.transaction == number)
-    return shown and _may_be_committed(history, number)
+    is_shown = any(m.shown for m in touched if m.transaction == number)
+    return is_shown and _may_be_committed(history, number)
 
 
 def _may_be_committed(history: History, number: int) -> bool:
-    asked = history.ended(number, "commit", "invoke") is not None
-    return asked and history.ended(number, "commit", "fail") is None
+    is_asked = history.ended(number, "commit", "invoke") is not None
+    return is_asked and history.ended(number, "commit", "fail") is None
 
 
 def _failed(number: int, m: PlainMessage) -> bool:
@@ -164,23 +164,23 @@ def _deposited(m: PlainMessage) -> bool:
     return ok or (bool(m.shown) and not failed)
 
 
-def _left(history: History, m: PlainMessage, drain: int, options: CheckOptions) -> bool:
+def _is_left(history: History, m: PlainMessage, drain: int, options: CheckOptions) -> bool:
     """Return whether the drain or a store had a message before an ack of it was certain."""
     late = [r["index"] for r in m.deliveries if r["index"] > drain]
     late += [r["index"] for r in m.stored]
-    settled = min((at for at, _ in settlements(history, m, options, alone=True)), default=None)
+    settled = min((at for at, _ in settlements(history, m, options, own_rows_only=True)), default=None)
     return bool(late) and (settled is None or min(late) < settled)
 
 
 def _tied(
-    mine: Sequence[PlainMessage], inside: Mapping[int, list[PlainMessage]], unconfirmed: set[int]
+    with_amount: Sequence[PlainMessage], inside: Mapping[int, list[PlainMessage]], unconfirmed: set[int]
 ) -> list[list[PlainMessage]]:
     """Return the messages in sets: messages of one commit without an ``ok`` are in one set."""
-    sets = [[m] for m in mine]
+    sets = [[m] for m in with_amount]
     for number in unconfirmed:
-        touched = [some for some in sets if any(m in inside[number] for m in some)]
-        sets = [some for some in sets if not any(some is one for one in touched)]
-        sets.append([m for some in touched for m in some])
+        touched = [tied for tied in sets if any(m in inside[number] for m in tied)]
+        sets = [tied for tied in sets if not any(tied is other for other in touched)]
+        sets.append([m for tied in touched for m in tied])
     return sets
 
 

@@ -28,16 +28,16 @@ def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptio
     for m in messages:
         absent = complete and not may_have_expired(history, m) and not _is_seen_elsewhere(history, m)
         absent = absent and not {m.queue, topic_of(m)} & unheard
-        gone = absent and kept_until_settled(history, m)
+        is_gone = absent and kept_until_settled(history, m)
         for transaction, index, did in (
             *_send(history, m, options, absent),
-            *_acks(history, m, options, gone),
+            *_acks(history, m, options, is_gone),
         ):
             if did:
                 happened.add(transaction)
             else:
-                one = m.instance("torn-transaction", index, str(transaction))
-                missing[transaction] = min(one, missing.get(transaction, one), key=_order)
+                anomaly = m.instance("torn-transaction", index, str(transaction))
+                missing[transaction] = min(anomaly, missing.get(transaction, anomaly), key=_order)
     yield from (instance for transaction, instance in missing.items() if transaction in happened)
 
 
@@ -55,8 +55,8 @@ def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
     Other subscriptions of its topic do not count, because they have copies of their own.
     """
     copies = copies_of(history, m)
-    others = (one for one in history.same_id[m.id] if one is not m)
-    return any(other.shown for other in others if all(other is not copy for copy in copies))
+    other_messages = (message for message in history.same_id[m.id] if message is not m)
+    return any(other.shown for other in other_messages if all(other is not copy for copy in copies))
 
 
 def _send(
@@ -105,33 +105,37 @@ def _acks(
         transaction, session = a.get("transaction"), a.get("session")
         if a["f"] != "ack" or a["type"] != "invoke" or transaction is None or session is None:
             continue
-        mine = [r for r in m.rows if r.get("session") == session]
-        got = max((d["index"] for d in mine if d["f"] == "deliver" and d["index"] < a["index"]), default=None)
-        answers = [r["index"] for r in mine if r["f"] in ("ack", "nack") and r["type"] == "invoke"]
+        in_session = [r for r in m.rows if r.get("session") == session]
+        got = max(
+            (d["index"] for d in in_session if d["f"] == "deliver" and d["index"] < a["index"]), default=None
+        )
+        answers = [r["index"] for r in in_session if r["f"] in ("ack", "nack") and r["type"] == "invoke"]
         upto = min((index for index in answers if index > a["index"]), default=None)
-        told = {
+        answers_by_type = {
             r["type"]: r
-            for r in reversed(mine)
+            for r in reversed(in_session)
             if r["f"] == "ack" and r["index"] > a["index"] and (upto is None or r["index"] < upto)
         }
-        if got is None or "fail" in told:
+        if got is None or "fail" in answers_by_type:
             continue
         clean = not any(got < index < a["index"] for index in answers)
-        sure = "ok" in told and options.broker.durable_acks and options.broker.single
-        sure = sure and not is_late(history, m.rows, told["ok"], options, alone=True)
-        if sure and (_kept(history, m, a) or (clean and _given_again(history, m, a, got, upto, options))):
+        sure = "ok" in answers_by_type and options.broker.durable_acks and options.broker.single
+        sure = sure and not is_late(history, m.rows, answers_by_type["ok"], options, own_rows_only=True)
+        if sure and (
+            _still_stored(history, m, a) or (clean and _given_again(history, m, a, got, upto, options))
+        ):
             yield transaction, a["index"], False
         elif absent and _consumed(history, m, a, got, options):
             yield transaction, a["index"], True
 
 
-def _kept(history: History, m: PlainMessage, a: Row) -> bool:
+def _still_stored(history: History, m: PlainMessage, a: Row) -> bool:
     """Return whether a store had a message after the commit and its ack were invoked.
 
     ``a`` is the ack; without a commit only the ack counts.
     """
-    asked = history.ended(a["transaction"], "commit", "invoke")
-    since = a["index"] if asked is None else max(a["index"], asked)
+    commit = history.ended(a["transaction"], "commit", "invoke")
+    since = a["index"] if commit is None else max(a["index"], commit)
     return any(r.get("value") in ("main", "dead-letter", "expired") and r["index"] > since for r in m.stored)
 
 
@@ -145,15 +149,15 @@ def _given_again(
     if the session ended before the commit was invoked, or if the broker may have taken the message
     back because the ack was late.
     """
-    asked, ended = history.ended(a["transaction"], "commit", "invoke"), history.session_end(a["session"])
-    if asked is not None and ended is not None and ended < asked:
+    commit, ended = history.ended(a["transaction"], "commit", "invoke"), history.session_end(a["session"])
+    if commit is not None and ended is not None and ended < commit:
         return False
     for d in m.deliveries:
         session = d.get("session")
         if session is None or d["index"] <= got or (upto is not None and d["index"] > upto):
             continue
         delivered = next(r for r in m.deliveries if r["index"] == got)
-        if has_lapsed(history, m.rows, delivered, d, options, alone=True):
+        if has_lapsed(history, m.rows, delivered, d, options, own_rows_only=True):
             continue
         begun = history.session_begin(session)
         if session == a["session"] or (begun is not None and begun > got):
@@ -169,8 +173,8 @@ def _consumed(history: History, m: PlainMessage, a: Row, got: int, options: Chec
     if m.stored or any(d["index"] > got for d in m.deliveries) or not options.broker.keeps_dead_letters:
         return False
     settling = ("ack", "nack") if options.broker.nack == "consume" else ("ack",)
-    others = [r for r in m.rows if r is not a and r["f"] in settling and r["type"] == "invoke"]
-    numbers = [r.get("transaction") for r in others]
+    other_acks = [r for r in m.rows if r is not a and r["f"] in settling and r["type"] == "invoke"]
+    numbers = [r.get("transaction") for r in other_acks]
     if any(number is None or _may_be_committed(history, number) for number in numbers):
         return False
     ends = [("commit", "ok"), ("abort", "ok"), ("commit", "fail")]
@@ -180,5 +184,5 @@ def _consumed(history: History, m: PlainMessage, a: Row, got: int, options: Chec
 
 
 def _may_be_committed(history: History, transaction: int) -> bool:
-    asked = any(history.ended(transaction, "commit", type_) is not None for type_ in ("invoke", "ok"))
-    return asked and history.ended(transaction, "commit", "fail") is None
+    is_asked = any(history.ended(transaction, "commit", type_) is not None for type_ in ("invoke", "ok"))
+    return is_asked and history.ended(transaction, "commit", "fail") is None

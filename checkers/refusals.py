@@ -67,18 +67,18 @@ class Refusals:
         }
 
 
-def certain(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+def certain(rows: Rows, ends: Ends, flagged: Flags) -> Refusals:
     """Return the certain refusals of some messages."""
-    refusals = _nacked(rows, ends, of)
+    refusals = _nacked(rows, ends, flagged)
     if not rows.transaction.absent:
-        refusals = joined([refusals, _rolled_back(rows, ends, of)])
+        refusals = joined([refusals, _rolled_back(rows, ends, flagged)])
     deliveries = given_before(rows, refusals.asking)
     return replace(refusals, held=np.where(deliveries < 0, NONE, rows.index[deliveries]))
 
 
-def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+def _nacked(rows: Rows, ends: Ends, flagged: Flags) -> Refusals:
     """Return the certain nacks of some messages, without the deliveries that they refused."""
-    nacked = nacks(rows, of)
+    nacked = nacks(rows, flagged)
     nacked = nacked.some((nacked.answer >= 0) & (rows.session[nacked.at] != NONE))
     transaction, run = rows.transaction[nacked.at], rows.run[nacked.at]
     is_single = transaction == NONE
@@ -97,9 +97,9 @@ def _nacked(rows: Rows, ends: Ends, of: Flags) -> Refusals:
     ).some(is_single | (commit > answered))  # fmt: skip
 
 
-def _rolled_back(rows: Rows, ends: Ends, of: Flags) -> Refusals:
+def _rolled_back(rows: Rows, ends: Ends, flagged: Flags) -> Refusals:
     """Return the acks that were certainly rolled back, without the deliveries that they were of."""
-    acked = acks(rows, of)
+    acked = acks(rows, flagged)
     inside = (rows.transaction[acked.at] != NONE) & (rows.session[acked.at] != NONE)
     acked = acked.some(inside & (acked.answer >= 0))
     run, transaction = rows.run[acked.at], rows.transaction[acked.at]

@@ -368,15 +368,15 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
     if not slices:
         return result
     asked_ns = np.full(len(rows.index), -1, dtype=np.int64)
-    at = np.unique(np.concatenate([in_window for _, in_window in slices]))
+    at = np.unique(np.concatenate([window_rows for _, window_rows in slices]))
     question = asked_at(rows, at)
     delivered = rows.f.are("deliver")[at]
     if delivered.any():
         question[delivered] = _sent_at(rows, places, at[delivered])
     is_known = (question >= 0) & (question < at)
     asked_ns[at[is_known]] = rows.time[question[is_known]]
-    for window, in_window in slices:
-        late = in_window[asked_ns[in_window] > window.begin]
+    for window, window_rows in slices:
+        late = window_rows[asked_ns[window_rows] > window.begin]
         if window.stored:
             late = late[_stored(rows, late)]
         if len(late):
@@ -453,10 +453,12 @@ def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
 def merged(parts: Sequence[Answered]) -> Answered:
     """Return the answers that several parts have in the same windows."""
     result = {}
-    for key, of_window in gathered(parts).items():
-        rows = (row for part_answers in of_window for row in part_answers.rows)
+    for key, window_answers in gathered(parts).items():
+        rows = (row for part_answers in window_answers for row in part_answers.rows)
         earliest = heapq.nsmallest(ANSWERS_KEPT, rows, key=attrgetter("index"))
-        result[key] = AnswersInWindow(sum(part_answers.count for part_answers in of_window), tuple(earliest))
+        result[key] = AnswersInWindow(
+            sum(part_answers.count for part_answers in window_answers), tuple(earliest)
+        )
     return result
 
 

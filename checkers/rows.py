@@ -230,7 +230,7 @@ class Rows:
     value: Texts
     by_message: Numbers
     starts: Numbers
-    _of: dict[tuple[int, ...], Numbers] = field(default_factory=dict)
+    _positions_by_kinds: dict[tuple[int, ...], Numbers] = field(default_factory=dict)
     """The results of ``of``, by kinds: most rules ask for the same few kinds."""
     _id: list[npt.NDArray[np.int32]] = field(default_factory=list)
 
@@ -273,12 +273,12 @@ class Rows:
 
     def of(self, *kinds: int) -> Numbers:
         """Return the positions of all rows of some kinds, in order, as a read-only array."""
-        positions = self._of.get(kinds)
+        positions = self._positions_by_kinds.get(kinds)
         if positions is None:
             where = self.kind == kinds[0]
             for kind in kinds[1:]:
                 where |= self.kind == kind
-            positions = self._of[kinds] = np.flatnonzero(where)
+            positions = self._positions_by_kinds[kinds] = np.flatnonzero(where)
             positions.flags.writeable = False
         return positions
 

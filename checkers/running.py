@@ -48,9 +48,9 @@ def highest_before(segment: Numbers, values: Numbers) -> Numbers:
     running = np.maximum.accumulate(packed, out=packed)
     result = np.full(len(values), NONE, dtype=np.int64)
     before = running[:-1] & _MASK
-    here = running[:-1] >> _BITS == segment[1:]
-    here &= before != 0
-    np.subtract(before, 1, out=result[1:], where=here)
+    has_earlier = running[:-1] >> _BITS == segment[1:]
+    has_earlier &= before != 0
+    np.subtract(before, 1, out=result[1:], where=has_earlier)
     return result
 
 
@@ -117,8 +117,8 @@ def highest_and_whose(
     new[0] = True
     new[1:] = packed[1:] > running[:-1]
     holder = np.maximum.accumulate(np.where(new, np.arange(size), 0))
-    known = (at >= 0) & (running[at] >> _BITS == segment) & (running[at] & _MASK != 0)
-    return np.where(known, (running[at] & _MASK) - 1, NONE), np.where(known, owner[holder[at]], NONE)
+    has_value = (at >= 0) & (running[at] >> _BITS == segment) & (running[at] & _MASK != 0)
+    return np.where(has_value, (running[at] & _MASK) - 1, NONE), np.where(has_value, owner[holder[at]], NONE)
 
 
 def count_before(segment: Numbers, counts: Flags) -> Numbers:

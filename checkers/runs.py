@@ -115,7 +115,7 @@ def _open(part: RunsPart) -> _Opening:
             damaged[file.run] = f"{file.path}: {broken}"
             continue
         confined[file.run] = [
-            Confined(breakage.of, f"{file.path}: {breakage}") for breakage in by_subject(bad)
+            Confined(breakage.subject, f"{file.path}: {breakage}") for breakage in by_subject(bad)
         ]
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
         tables.append(completed(control_rows, RUNS_SCHEMA).cast(RUNS_SCHEMA).replace_schema_metadata(None))

@@ -24,9 +24,9 @@ class Selection:
         key = repr(sorted(selector.items()))
         if key not in self._known:
             codes = np.unique(self._code[self.sent]).tolist()
-            wanted = np.zeros(len(self._values) + 1, dtype=bool)
+            is_wanted = np.zeros(len(self._values) + 1, dtype=bool)
             for code in codes:
                 value = self._values[code] if code >= 0 else None
-                wanted[code] = matches(selector, properties_of(value))
-            self._known[key] = self.sent & wanted[np.where(self.sent, self._code, -1)]
+                is_wanted[code] = matches(selector, properties_of(value))
+            self._known[key] = self.sent & is_wanted[np.where(self.sent, self._code, -1)]
         return self._known[key]

@@ -68,7 +68,7 @@ class Choosers:
         return len(self.selectors) > SELECTORS_MOST
 
     def passers(self, class_passed: int, class_matched: int) -> Spans:
-        """Return when consumers may have existed that match one class and not the other."""
+        """Return when a consumer may have existed that matches ``class_matched`` only."""
         bits = np.array(
             [class_matched & ~class_passed & (1 << n) != 0 for n in range(len(self.selectors))], dtype=bool
         )
@@ -117,8 +117,10 @@ class SelectiveQueues:
         """Return the consumers with a selector of a queue; None if it has none."""
         if not self.consumers:
             return None
-        of_queue = [consumer for name in {queue, None} for consumer in self.consumers.get((run, name), ())]
-        return Choosers.of(of_queue) if of_queue else None
+        queue_consumers = [
+            consumer for name in {queue, None} for consumer in self.consumers.get((run, name), ())
+        ]
+        return Choosers.of(queue_consumers) if queue_consumers else None
 
     def by_queue(self, places: Sequence[Place]) -> dict[Queue, tuple[Choosers, list[int]]]:
         """Return the queues of some places that have such consumers, each with its places."""

@@ -112,13 +112,13 @@ def _wait_for_executors(session: SparkSession, master: str, gateway: Gateway) ->
                 f"{executors.last_words(master, gateway.log())}"
             )
         if time.monotonic() > give_up:
-            said = executors.last_words(master, gateway.log())
+            last_reason = executors.last_words(master, gateway.log())
             raise GatewayError(
                 f"Spark at {master} gave no executor within {_EXECUTORS_S:.0f} s: it needs a worker "
                 "with a free core and "
                 f"{os.environ.get('SPARK_EXECUTOR_MEMORY', '1g')} of memory (SPARK_EXECUTOR_MEMORY) "
                 "that can connect to this machine (SPARK_LOCAL_IP)"
-                + (f"; the last one ended: {said}" if said is not None else "")
+                + (f"; the last one ended: {last_reason}" if last_reason is not None else "")
             )
         time.sleep(_POLL_S)
 

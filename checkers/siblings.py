@@ -51,8 +51,8 @@ class Siblings:
     shown: Numbers
 
 
-def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
-    """Return which copies are of one message; ``shown`` is the first row that shows each copy."""
+def siblings_of(places: PlaceTable, lives: Lives, shown_rows: Numbers) -> Siblings:
+    """Return which copies are of one message; ``shown_rows`` has the first row that shows each."""
     topics: dict[tuple[int, str, str | None], int] = {}
     of_place = np.full(len(places.named), NONE, dtype=np.int64)
     for n, (run, queue, group) in enumerate(places.named):
@@ -66,8 +66,8 @@ def siblings_of(places: PlaceTable, lives: Lives, shown: Numbers) -> Siblings:
     _, message = np.unique(lives.message[at], return_inverse=True)
     _, number[at] = np.unique(message * len(topics) + of_place[lives.place[at]], return_inverse=True)
     together = number[at]
-    visible = np.flatnonzero(shown[at] != NONE)
-    first_row = lowest(together[visible], shown[at[visible]], int(together.max()) + 1)
+    visible = np.flatnonzero(shown_rows[at] != NONE)
+    first_row = lowest(together[visible], shown_rows[at[visible]], int(together.max()) + 1)
     first_shown = np.full(len(number), NONE, dtype=np.int64)
     first_shown[at] = first_row[together]
     return Siblings(number, first_shown)
@@ -95,15 +95,15 @@ def not_copied(
     heard = np.array([not audience.is_unheard(place) for place in places.named], dtype=bool)
     at = np.flatnonzero(unknown & heard[lives.place])
     at = at[~_may_be_dead(places, lives, at, audience)]
-    shown = answering[siblings.number[rows.id[answering]] != NONE]
-    shown = shown[rows.index[shown] > lives.sent[rows.id[shown]]]
+    showing = answering[siblings.number[rows.id[answering]] != NONE]
+    showing = showing[rows.index[showing] > lives.sent[rows.id[showing]]]
     result = np.zeros(rows.messages, dtype=bool)
-    if not len(at) or not len(shown):
+    if not len(at) or not len(showing):
         return result
     subscriptions, deaths = audience.subscriptions, audience.deaths
     home = homes(subscriptions, deaths)[subscriptions.number(places.named)[lives.place[at]]]
-    number = np.concatenate([siblings.number[at], siblings.number[rows.id[shown]]])
-    _, node = np.unique(np.concatenate([home, deaths.nodes(rows, shown)]), return_inverse=True)
+    number = np.concatenate([siblings.number[at], siblings.number[rows.id[showing]]])
+    _, node = np.unique(np.concatenate([home, deaths.nodes(rows, showing)]), return_inverse=True)
     copy = number * (int(node.max()) + 1) + node
     result[at] = np.isin(copy[: len(at)], copy[len(at) :])
     return result
@@ -122,18 +122,18 @@ def _may_be_dead(places: PlaceTable, lives: Lives, at: Numbers, audience: Audien
     if promises.attempts == "given back":
         for place in np.unique(lives.place[at]).tolist():
             run, queue, _ = places.named[place]
-            here = lives.place[at] == place
-            attempts[here] = audience.ends.held(run, queue, lives.sent[at[here]])
+            is_in_place = lives.place[at] == place
+            attempts[is_in_place] = audience.ends.held(run, queue, lives.sent[at[is_in_place]])
     return attempts >= promises.delivery_attempts
 
 
-def is_sibling(one: Place, other: Place) -> bool:
+def is_sibling(place: Place, other: Place) -> bool:
     """Return whether two places are of subscriptions of one topic, and of one group."""
-    topics = split(one[1]), split(other[1])
+    topics = split(place[1]), split(other[1])
     same = topics[0] is not None and topics[1] is not None and topics[0][0] == topics[1][0]
-    return same and (one[0], one[2]) == (other[0], other[2])
+    return same and (place[0], place[2]) == (other[0], other[2])
 
 
-def without_siblings(place: Place, others: Iterable[Place]) -> set[Place]:
+def without_siblings(place: Place, places: Iterable[Place]) -> set[Place]:
     """Return the places that are neither the given one nor siblings of it."""
-    return {other for other in others if other != place and not is_sibling(place, other)}
+    return {other for other in places if other != place and not is_sibling(place, other)}

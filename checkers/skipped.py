@@ -270,8 +270,8 @@ def copies_of(
     passing = places.passing()[lives.place]
     if not passing.any():
         return Copies.none()
-    asked = asked_by(rows, attempts_of(rows, audience.ends, atomic=audience.promises.atomic))
-    facts = _message_facts(rows, places, lives, passing, asked)
+    options = asked_by(rows, attempts_of(rows, audience.ends, atomic=audience.promises.atomic))
+    facts = _message_facts(rows, places, lives, passing, options)
     unreadable = passing & (lives.message == NONE) & (lives.delivered != NONE)
     return Copies(
         _waiting_messages(rows, lives, audience, facts, open_, elsewhere, offset),
@@ -292,7 +292,7 @@ class _MessageFacts:
 
 
 def _message_facts(
-    rows: Rows, places: PlaceTable, lives: Lives, passing: Flags, asked: Asked
+    rows: Rows, places: PlaceTable, lives: Lives, passing: Flags, options: Asked
 ) -> _MessageFacts:
     sends = rows.of(SEND_INVOKE)
     usable = passing & (lives.message != NONE) & (lives.sent != NONE) & ~lives.delayed
@@ -302,10 +302,10 @@ def _message_facts(
     divided |= marked(rows.id[rows.of(SEND_FAIL)], rows.messages)
     return _MessageFacts(
         usable,
-        np.where(asked.priority == NONE, ORDINARY, asked.priority),
+        np.where(options.priority == NONE, ORDINARY, options.priority),
         transaction,
         np.where(divided, NONE, transaction),
-        asked.expires,
+        options.expires,
     )
 
 
@@ -327,7 +327,7 @@ def _waiting_messages(
     selectors = audience.selectors()
     if selectors and len(at):
         selection = Selection(rows)
-        matching = [at[selection.wants(wanted)[at]] for wanted in selectors]
+        matching = [at[selection.wants(wanted_selector)[at]] for wanted_selector in selectors]
         numbers = [np.full(len(messages), n, dtype=np.int64) for n, messages in enumerate(matching)]
         at, selector = np.concatenate([at, *matching]), np.concatenate([selector, *numbers])
     answers = rows.of(SEND_OK)
@@ -407,16 +407,16 @@ def _brokers(rows: Rows, at: Numbers, deaths: Deaths) -> tuple[Numbers, Numbers]
 def joined_copies(slices: Sequence[Copies]) -> Copies:
     """Return the copies of several slices as those of one."""
     return Copies(
-        joined(one.waiting for one in slices),
-        joined(one.read for one in slices),
-        np.concatenate([one.unreadable for one in slices]),
+        joined(copies.waiting for copies in slices),
+        joined(copies.read for copies in slices),
+        np.concatenate([copies.unreadable for copies in slices]),
     )
 
 
 def renumbered(parts: Iterable[tuple[Copies, Sequence[Place]]]) -> tuple[Copies, list[Place]]:
     """Return the copies of several parts as those of one part, and its places."""
     codes: dict[Place, int] = {}
-    found = [Copies.none()]
+    all_copies = [Copies.none()]
     lives = 0
     for copies, named in parts:
         numbers = np.array([codes.setdefault(place, len(codes)) for place in named] or [0], dtype=np.int64)
@@ -424,9 +424,9 @@ def renumbered(parts: Iterable[tuple[Copies, Sequence[Place]]]) -> tuple[Copies,
             copies.waiting, place=numbers[copies.waiting.place], life=copies.waiting.life + lives
         )
         read = replace(copies.read, place=numbers[copies.read.place])
-        found.append(Copies(waiting, read, numbers[copies.unreadable]))
+        all_copies.append(Copies(waiting, read, numbers[copies.unreadable]))
         lives = int(waiting.life.max(initial=lives)) + 1
-    return joined_copies(found), list(codes)
+    return joined_copies(all_copies), list(codes)
 
 
 def find(copies: Copies, named: Sequence[Place], audience: Audience) -> SkippedMessages:
@@ -437,10 +437,10 @@ def find(copies: Copies, named: Sequence[Place], audience: Audience) -> SkippedM
     judged[copies.unreadable] = False
     judged &= marked(copies.read.place[copies.read.usable], len(named))
     at = np.flatnonzero(judged[copies.waiting.place])
-    here = np.flatnonzero(marked(copies.waiting.place[at], len(named))[copies.read.place])
-    if not len(at) or not len(here):
+    read_at = np.flatnonzero(marked(copies.waiting.place[at], len(named))[copies.read.place])
+    if not len(at) or not len(read_at):
         return nothing
-    waiting, read = _chosen(copies.waiting, at), _chosen(copies.read, here)
+    waiting, read = _chosen(copies.waiting, at), _chosen(copies.read, read_at)
     since = _overtaken_since(read, named, audience)
     usable = np.flatnonzero(read.usable & (since < FOREVER))
     if not len(usable):

@@ -80,28 +80,28 @@ class FilePart:
     def _slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         file = opened(self.path)
         empty = _empty(file.metadata)
-        some = [name for name in columns if name not in empty]
+        present = [name for name in columns if name not in empty]
         count = -(-self.rows // self.slice_rows) if self.rows else 1
-        told = "subscription" in empty and "subscription" in columns
+        adds_subscription = "subscription" in empty and "subscription" in columns
         if count == 1:
-            yield _telling(file.read(some, use_threads=False), told=told)
+            yield _telling(file.read(present, use_threads=False), adds_subscription=adds_subscription)
             return
         for number in range(count):
             batches = (
                 batch.filter(pa.array(_slice_of(batch.column("message"), count) == number))
-                for batch in file.iter_batches(_BATCH_ROWS, columns=some, use_threads=False)
+                for batch in file.iter_batches(_BATCH_ROWS, columns=present, use_threads=False)
             )
-            yield _telling(pa.Table.from_batches(batches), told=told)
+            yield _telling(pa.Table.from_batches(batches), adds_subscription=adds_subscription)
 
 
-def _telling(table: pa.Table, *, told: bool) -> pa.Table:
-    """Return the table, with a column ``subscription`` of nulls if ``told``.
+def _telling(table: pa.Table, *, adds_subscription: bool) -> pa.Table:
+    """Return the table, with a column ``subscription`` of nulls if ``adds_subscription``.
 
     Why: that the column exists says that the history may have topics, even if it was not read
     because it is empty.
     """
     field = SCHEMA.field("subscription")
-    return table.append_column(field, pa.nulls(len(table), field.type)) if told else table
+    return table.append_column(field, pa.nulls(len(table), field.type)) if adds_subscription else table
 
 
 def _empty(metadata: pq.FileMetaData) -> list[str]:
@@ -118,8 +118,8 @@ def _empty(metadata: pq.FileMetaData) -> list[str]:
 
 
 def _no_value(column: pq.ColumnChunkMetaData) -> bool:
-    known = column.statistics
-    return known is not None and bool(known.has_null_count) and known.null_count == column.num_values
+    written = column.statistics
+    return written is not None and bool(written.has_null_count) and written.null_count == column.num_values
 
 
 def _slice_of(message: pa.Array, count: int) -> Any:
@@ -156,8 +156,8 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
     ``verified``: its pages must agree with their checksums.
     """
     metadata = pq.read_metadata(path)
-    there = set(metadata.schema.names)
-    texts = [name for name in TEXTS if name in there]
+    columns = set(metadata.schema.names)
+    texts = [name for name in TEXTS if name in columns]
     return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=verified)
 
 
@@ -258,8 +258,8 @@ class Files:
 
         If no file has it, return the directory of the files.
         """
-        found = [] if index is None else [file for file in self.rows if _has(file, index)]
-        return " and ".join(map(str, found)) or str(next(iter(self.rows)).parent)
+        holders = [] if index is None else [file for file in self.rows if _has(file, index)]
+        return " and ".join(map(str, holders)) or str(next(iter(self.rows)).parent)
 
 
 class HereSource(HistorySource):
@@ -292,8 +292,8 @@ class HereSource(HistorySource):
 
 def chosen(parts: Iterable[HistoryPart], numbers: Iterable[int] | None) -> list[HistoryPart]:
     """Return the parts with some numbers; None: all parts."""
-    wanted = None if numbers is None else set(numbers)
-    return [part for part in parts if wanted is None or part.number in wanted]
+    chosen_numbers = None if numbers is None else set(numbers)
+    return [part for part in parts if chosen_numbers is None or part.number in chosen_numbers]
 
 
 def with_messages(table: pa.Table) -> pa.ChunkedArray:
@@ -302,9 +302,9 @@ def with_messages(table: pa.Table) -> pa.ChunkedArray:
     return pc.and_(operation, pc.is_valid(table["queue"].cast(pa.string())))
 
 
-def _files(given: Sequence[Path]) -> list[Path]:
+def _files(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
-    for path in given:
+    for path in paths:
         if (path / "history").is_dir():
             files += sorted((path / "history").glob("*.parquet"))
         elif path.is_dir():
@@ -314,7 +314,7 @@ def _files(given: Sequence[Path]) -> list[Path]:
         else:
             raise HistoryError(f"{path} does not exist; give a test's store directory or its history/")
     if not files:
-        named = ", ".join(map(str, given)) or "no path"
+        named = ", ".join(map(str, paths)) or "no path"
         raise HistoryError(f"{named} holds no Parquet files; give a test's store directory or its history/")
     strange = next((file for file in files if file.exists() and not file.is_file()), None)
     if strange is not None:  # a FIFO, for example, of which reading would never end
@@ -334,8 +334,8 @@ def _looked_at(file: Path) -> tuple[int, frozenset[str]]:
     wrong = of_schema(schema, has)
     if wrong:
         raise HistoryError(f"{file} is not a history: {wrong}")
-    told = OLDER.names if declared is None else (*OLDER.names, "headers")
-    return int(metadata.num_rows), frozenset(told) - set(has)
+    known_columns = OLDER.names if declared is None else (*OLDER.names, "headers")
+    return int(metadata.num_rows), frozenset(known_columns) - set(has)
 
 
 def _read(file: Path) -> pa.Table:

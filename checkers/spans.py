@@ -13,10 +13,10 @@ Span = tuple[int, int]
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Return all pairs of overlapping spans as positions (lower, higher), sorted by the higher."""
-    found = []
+    pairs = []
     open_: list[int] = []
-    for here in sorted((n for n, (begin, end) in enumerate(spans) if begin < end), key=lambda n: spans[n]):
-        open_ = [there for there in open_ if spans[there][1] > spans[here][0]]
-        found += [(min(here, there), max(here, there)) for there in open_]
-        open_.append(here)
-    return sorted(found, key=lambda pair: (pair[1], pair[0]))
+    for later in sorted((n for n, (begin, end) in enumerate(spans) if begin < end), key=lambda n: spans[n]):
+        open_ = [earlier for earlier in open_ if spans[earlier][1] > spans[later][0]]
+        pairs += [(min(later, earlier), max(later, earlier)) for earlier in open_]
+        open_.append(later)
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))

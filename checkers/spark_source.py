@@ -121,9 +121,9 @@ class FrameSource(SparkSource):
         cores = spark.sparkContext.defaultParallelism
         self._buckets = max(2 * cores, -(-rows // _ROWS_A_BUCKET))
         keys = [*(["run"] if runs else []), "queue", "group"]
-        alone = F.when(F.col("group").isNull(), F.col("message"))
+        ungrouped = F.when(F.col("group").isNull(), F.col("message"))
         self._frame = everything.where(_WITH_MESSAGES).withColumn(
-            "bucket", F.pmod(F.xxhash64(*keys, alone), F.lit(self._buckets)).cast("int")
+            "bucket", F.pmod(F.xxhash64(*keys, ungrouped), F.lit(self._buckets)).cast("int")
         )
 
     def ask(self, work: Work[Result], parts: Iterable[int] | None = None) -> dict[int, Result]:

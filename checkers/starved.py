@@ -197,8 +197,8 @@ class _Waiting:
     """The messages that waited for longer than the bound at brokers of one node.
 
     ``taker`` is the broker that took a message (a position in ``brokers``), ``ok`` and ``ok_ns``
-    the row and time of that, ``until`` the row until which it waited. ``wanted`` says, by selector,
-    which messages match.
+    the row and time of that, ``until`` the row until which it waited. ``matches_selector``
+    says, by selector, which messages match.
     """
 
     brokers: Sequence[str]
@@ -208,7 +208,7 @@ class _Waiting:
     ok: Numbers
     ok_ns: Numbers
     until: Numbers
-    wanted: Mapping[str, Flags]
+    matches_selector: Mapping[str, Flags]
 
 
 class Serving:
@@ -247,7 +247,7 @@ class Serving:
         self._waiting.append(_waiting(rows, self._ends, self._deaths, self._bound_ns, self._selectors))
 
     def served(self) -> list[Served]:
-        """Return the facts about each idle time, in the order of ``wanted``."""
+        """Return the facts about each idle time, in the order of the given ones."""
         best: list[tuple[int, int, str | None, int] | None] = [None] * len(self._wanted)
         for messages in self._waiting:
             for place, taker in sorted(
@@ -276,7 +276,7 @@ class Serving:
             and self._deaths.of_one_node(run, broker, idle_time.broker)
         ]
         for choice in dict.fromkeys(self._choices[n] for n in near):
-            matching = rows if choice is None else rows[messages.wanted[choice][rows]]
+            matching = rows if choice is None else rows[messages.matches_selector[choice][rows]]
             if len(matching):
                 idle_numbers = np.array([n for n in near if self._choices[n] == choice])
                 self._look_for(messages, matching, place, idle_numbers, best)

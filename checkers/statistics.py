@@ -268,10 +268,10 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
 class _Pauses:
     """The pauses (``edges``, ns) between one sender's ``ok`` sends, and its first and last send.
 
-    ``of`` names the sender. Pauses longer than a slot lie between the sends of two slots.
+    ``sender`` names the sender. Pauses longer than a slot lie between the sends of two slots.
     """
 
-    of: str
+    sender: str
     edges: Sequence[tuple[int, int]]
     first: int
     last: int
@@ -310,7 +310,7 @@ def _recoveries(sends: Mapping[tuple[str, str], Sends], facts: Facts) -> list[Fa
     }
     recoveries = []
     for span in facts.spans():
-        sending = [pauses for pauses in of_clients if last_invoked.get(pauses.of, 0) > span.begin]
+        sending = [pauses for pauses in of_clients if last_invoked.get(pauses.sender, 0) > span.begin]
         recoveries.append(_recovery(span, overall, of_pairs, sending))
     return recoveries
 
@@ -333,7 +333,9 @@ def _pairs(facts: Facts) -> dict[str, str]:
 def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:
     """Return the longest pause of the senders that had sent before a fault."""
     pauses = [
-        LongestPause(of=pause.of, seconds=pause.longest(span)) for pause in all_ if pause.first <= span.begin
+        LongestPause(of=pause.sender, seconds=pause.longest(span))
+        for pause in all_
+        if pause.first <= span.begin
     ]
     return max(pauses, key=lambda pause: math.inf if pause.seconds is None else pause.seconds, default=None)
 

@@ -99,14 +99,16 @@ def doubles(takeovers: Sequence[CertainTakeover]) -> list[Double]:
     for takeover in takeovers:
         by_node[takeover.node_id].append(takeover)
     pairs = []
-    for of_node in by_node.values():
+    for node_takeovers in by_node.values():
         by_life: dict[int, list[int]] = defaultdict(list)
-        for number, takeover in enumerate(of_node):
+        for number, takeover in enumerate(node_takeovers):
             if takeover.life is not None:
                 by_life[takeover.life].append(number)
         same = {pair for numbers in by_life.values() for pair in itertools.combinations(numbers, 2)}
-        together = overlapping([(takeover.certain, takeover.until) for takeover in of_node])
-        pairs += [Double(of_node[n], of_node[m], (n, m) in same) for n, m in same.union(together)]
+        together = overlapping([(takeover.certain, takeover.until) for takeover in node_takeovers])
+        pairs += [
+            Double(node_takeovers[n], node_takeovers[m], (n, m) in same) for n, m in same.union(together)
+        ]
     wrong = [pair for pair in pairs if pair.earlier.broker != pair.later.broker]
     return sorted(wrong, key=lambda pair: (pair.later.index, pair.earlier.index))
 
@@ -125,9 +127,9 @@ class Fences:
             ranked = sorted(
                 [takeover, *(before[0] if before else ())], key=lambda item: (item.certain, item.index)
             )
-            by_another = [item for item in ranked if item.broker != ranked[0].broker]
+            other_brokers = [item for item in ranked if item.broker != ranked[0].broker]
             self._lives[takeover.node_id].append(-life)
-            self._earliest[takeover.node_id].append([ranked[0], *by_another[:1]])
+            self._earliest[takeover.node_id].append([ranked[0], *other_brokers[:1]])
 
     def earliest(self, broker: str, node_id: str, life: int | None) -> CertainTakeover | None:
         """Return the first takeover by another broker that ended a life of a broker, or None."""

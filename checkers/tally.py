@@ -41,10 +41,10 @@ class InstanceTally:
         if not len(index):
             return
         run = self._runs[place]
-        for one in np.unique(run).tolist():
-            mine = np.flatnonzero(run == one)
-            count = len(mine) if weight is None else int(weight[mine].sum())
-            few = mine[np.argsort(index[mine], kind="stable")[: self._examples]]
+        for run_number in np.unique(run).tolist():
+            at = np.flatnonzero(run == run_number)
+            count = len(at) if weight is None else int(weight[at].sum())
+            first_at = at[np.argsort(index[at], kind="stable")[: self._examples]]
             instances = tuple(
                 self._instance(
                     name,
@@ -53,13 +53,13 @@ class InstanceTally:
                     None if message is None else message[n],
                     key if keys is None else str(keys[n]),
                 )
-                for n in few.tolist()
+                for n in first_at.tolist()
             )
-            before = self.found[one].get(name, Found(0, ()))
-            both = heapq.nsmallest(self._examples, (*before.first, *instances), key=lambda i: i.index)
-            self.found[one][name] = Found(before.count + count, tuple(both))
+            before = self.found[run_number].get(name, Found(0, ()))
+            earliest = heapq.nsmallest(self._examples, (*before.first, *instances), key=lambda i: i.index)
+            self.found[run_number][name] = Found(before.count + count, tuple(earliest))
 
     def _instance(self, name: str, place: Any, index: Any, message: Any, key: str | None) -> Instance:
         run, queue, group = self._places.named[place]
-        known = None if message is None or message == NONE else int(message)
-        return Instance(name, queue, group, known, int(index), key, run)
+        number = None if message is None or message == NONE else int(message)
+        return Instance(name, queue, group, number, int(index), key, run)

@@ -30,7 +30,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.deaths import gone
+from checkers.deaths import brokers_gone
 from checkers.rows import (
     BROWSE,
     DELIVER,
@@ -262,7 +262,7 @@ def _kills(control: pa.Table) -> dict[int, list[tuple[int, int, str]]]:
             invoked[fault] = row["index"]
         elif fault in invoked:
             hit = invoked.pop(fault)
-            kills.setdefault(run, []).extend((hit, row["index"], broker) for broker in gone(row))
+            kills.setdefault(run, []).extend((hit, row["index"], broker) for broker in brokers_gone(row))
     return kills
 
 

@@ -130,7 +130,11 @@ def waiting_ns(promises: Promises) -> int | None:
 
 
 def lapses(
-    rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None = None, of: Flags | None = None
+    rows: Rows,
+    ends: Ends,
+    promises: Promises,
+    session_facts: SessionFacts | None = None,
+    of: Flags | None = None,
 ) -> Lapses:
     """Return when the deliveries of messages ``of`` (None: all) lapse."""
     wait = waiting_ns(promises)
@@ -146,13 +150,13 @@ def lapses(
     if wait is None:
         is_timed &= timed[ids]
     at, ids = delivers[is_timed], ids[is_timed]
-    since = _asked_since(rows, ends, promises, known, at)
+    since = _asked_since(rows, ends, promises, session_facts, at)
     lapse = np.full(len(at), NEVER) if wait is None else since + wait
     certain, unread = np.zeros((2, len(at)), dtype=bool)
     several = (counted(ids, rows.messages) > 1) | timed
     several_at = np.flatnonzero(several[ids])
     if len(several_at):
-        look = _Look(rows, ends, promises, known, wait, at[several_at], since[several_at])
+        look = _Look(rows, ends, promises, session_facts, wait, at[several_at], since[several_at])
         for deliveries in look.messages():
             for delivery in deliveries:
                 n = several_at[delivery.number]
@@ -191,7 +195,7 @@ def _late(rows: Rows, lapses_found: Lapses) -> Numbers:
 
 
 def _asked_since(
-    rows: Rows, ends: Ends, promises: Promises, known: SessionFacts | None, at: Numbers
+    rows: Rows, ends: Ends, promises: Promises, session_facts: SessionFacts | None, at: Numbers
 ) -> Numbers:
     """Return since when (ns) some deliveries can have been sent, without comparing deliveries.
 
@@ -206,9 +210,9 @@ def _asked_since(
     begun_ns = ends.sessions.find("begun_ns", run, session)
     result = np.maximum(result, np.where(begun < rows.index[at], begun_ns, NONE))
     result = np.maximum(result, rows.time_low[at])
-    if known is not None and promises.answers_in_order:
-        question_rows = known.links.before(run, session, rows.connection[at], rows.index[at])
-        result = np.maximum(result, known.links.moments(run, question_rows))
+    if session_facts is not None and promises.answers_in_order:
+        question_rows = session_facts.links.before(run, session, rows.connection[at], rows.index[at])
+        result = np.maximum(result, session_facts.links.moments(run, question_rows))
     since: Numbers = result
     return since
 
@@ -267,7 +271,7 @@ class _Look:
         rows: Rows,
         ends: Ends,
         promises: Promises,
-        known: SessionFacts | None,
+        session_facts: SessionFacts | None,
         wait: int | None,
         at: Numbers,
         since: Numbers,
@@ -275,7 +279,11 @@ class _Look:
         self._rows, self._promises, self._wait = rows, promises, wait
         run, session = rows.run[at], rows.session[at]
         self._ended = ends.sessions.find("ended", run, session) != NONE
-        self._alive = np.full(len(at), NONE) if known is None else known.proven.find("proven", run, session)
+        self._alive = (
+            np.full(len(at), NONE)
+            if session_facts is None
+            else session_facts.proven.find("proven", run, session)
+        )
         self._since, self._ends = since, ends
         self._numbers = {int(position): n for n, position in enumerate(at.tolist())}
         other_rows = rows.of(*_ASKED, *_ANSWERED, TIMEOUT)

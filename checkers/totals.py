@@ -410,9 +410,9 @@ class _Transactions:
 
     def unclear(self, run: int) -> bool:
         """Return whether the amount that must be left depends on a commit of unknown outcome."""
-        of_run = np.flatnonzero(self.run == run)
-        unknown, may_happen = self.unknown[of_run], self.unknown[of_run] | self.happened[of_run]
-        return bool((unknown & (self.net[of_run] != 0)).any() or (may_happen & self.failed[of_run]).any())
+        run_rows = np.flatnonzero(self.run == run)
+        unknown, may_happen = self.unknown[run_rows], self.unknown[run_rows] | self.happened[run_rows]
+        return bool((unknown & (self.net[run_rows] != 0)).any() or (may_happen & self.failed[run_rows]).any())
 
     def tied(self, at: Numbers, takings: Takings) -> dict[int, Numbers]:
         """Return, for each balance of a run, all those that commits without an ``ok`` tie to it."""

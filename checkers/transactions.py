@@ -220,7 +220,7 @@ def by_transaction(effects: Effects) -> Keyed:
     return Keyed.of(effects.run, effects.transaction, {"index": (every, effects.index)})
 
 
-def of(effects: Effects, transactions: Keyed) -> Effects:
+def effects_of(effects: Effects, transactions: Keyed) -> Effects:
     """Return the effects of some transactions."""
     return _chosen(effects, transactions.find("index", effects.run, effects.transaction) != NONE)
 
@@ -456,9 +456,9 @@ def torn(
         )
         by_transaction.setdefault((run, int(all_effects.transaction[n])), []).append(effect)
     result = []
-    for (run, transaction), of_transaction in by_transaction.items():
-        happened = [item for item in of_transaction if HOW.index(item.how) < _HAPPENED]
-        missing = [item for item in of_transaction if HOW.index(item.how) >= _HAPPENED]
+    for (run, transaction), transaction_effects in by_transaction.items():
+        happened = [item for item in transaction_effects if HOW.index(item.how) < _HAPPENED]
+        missing = [item for item in transaction_effects if HOW.index(item.how) >= _HAPPENED]
         missing.sort(key=lambda item: (item.index, str(item.place[1])))
         if happened and missing:
             result.append(Torn(run, transaction, happened, missing))
@@ -475,7 +475,7 @@ def absent(torn_transactions: Iterable[Torn]) -> frozenset[tuple[int, int]]:
     )
 
 
-def seen(
+def sightings(
     rows: Rows, named: Sequence[Place], messages: frozenset[tuple[int, int]]
 ) -> set[tuple[int, int, Place]]:
     """Return the places where some messages, given by run and id, were delivered or stored."""

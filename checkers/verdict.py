@@ -285,14 +285,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def left_out(self) -> dict[str, str]:
         """The rules that were not judged, each with the reason."""
-        told = (reason.partition(NOT_JUDGED) for reason in self.reasons if NOT_JUDGED in reason)
-        return {name: why for names, _, why in told for name in names.split(", ")}
+        parts = (reason.partition(NOT_JUDGED) for reason in self.reasons if NOT_JUDGED in reason)
+        return {name: why for names, _, why in parts for name in names.split(", ")}
 
     @property
     def undecided(self) -> dict[str, str]:
         """The rules that this history says too little to decide, each with the reason."""
-        told = (reason.partition(NOT_DECIDED) for reason in self.reasons if NOT_DECIDED in reason)
-        return {name: why for names, _, why in told for name in names.split(" and ")}
+        parts = (reason.partition(NOT_DECIDED) for reason in self.reasons if NOT_DECIDED in reason)
+        return {name: why for names, _, why in parts for name in names.split(" and ")}
 
     def to_json(self) -> bytes:
         """Return the verdict as indented JSON, of which ``from_json`` makes an equal verdict."""

@@ -57,24 +57,24 @@ class Divergence:
 
 def read(rows: Sequence[Row]) -> list[View]:
     """Return the views from the ``view`` rows of one history that have an answer."""
-    found = []
+    views_read = []
     for row in rows:
         if row["type"] != "ok" or row["broker"] is None or row["value"] is None:
             continue
-        told = json.loads(row["value"])
-        found.append(
+        value = json.loads(row["value"])
+        views_read.append(
             View(
-                row["broker"], told["kind"], told["key"], told["value"], row["time_low"], row["time_high"],
+                row["broker"], value["kind"], value["key"], value["value"], row["time_low"], row["time_high"],
                 row["index"],
             )
         )  # fmt: skip
-    return sorted(found, key=lambda view: view.index)
+    return sorted(views_read, key=lambda view: view.index)
 
 
-def divergences(found: Sequence[View]) -> Iterator[Divergence]:
+def divergences(all_views: Sequence[View]) -> Iterator[Divergence]:
     """Yield one divergence for each thing on which brokers certainly disagree."""
     things: dict[tuple[str, str], list[View]] = defaultdict(list)
-    for view in found:
+    for view in all_views:
         things[view.kind, view.key].append(view)
     for views in things.values():
         pairs = (

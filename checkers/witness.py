@@ -56,8 +56,8 @@ def witnesses(
         return {}
     table = source.control
     f = table["f"].cast(pa.string())
-    of_observers = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
-    control = [row for row in control_rows(source, of_observers) if _is_sensible(row)]
+    is_observer_row = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
+    control = [row for row in control_rows(source, is_observer_row) if _is_sensible(row)]
     is_shown = pc.is_in(table["index"], pa.array([i.index for i in instances], pa.int64()))
     asking = pc.is_in(
         table["process"],
@@ -88,11 +88,13 @@ def witnesses(
     transactions = _values(near, "transaction")
     links = [link for i in instances if _evidence(i).linked for link in _links(i, near)]
     if sessions or transactions:
-        of_partners = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
+        is_partner_row = pc.or_(
+            _among(table["session"], sessions), _among(table["transaction"], transactions)
+        )
         if links and "connection" in table.column_names:
             connections = {link.connection for link in links if link.connection is not None}
-            of_partners = pc.or_(of_partners, _among(table["connection"], connections))
-        control = _unique([*control, *control_rows(source, of_partners)[:_PARTNER_ROWS]])
+            is_partner_row = pc.or_(is_partner_row, _among(table["connection"], connections))
+        control = _unique([*control, *control_rows(source, is_partner_row)[:_PARTNER_ROWS]])
     if "subscription" in table.column_names:
         names = sorted({subscription[1] for i in instances if (subscription := split(i.queue)) is not None})
         control = _unique(
@@ -189,11 +191,11 @@ def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
 
 def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     """Return the possible other messages of an instance's pair, from the rows around it."""
-    in_place = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
+    place_rows = [r for r in rows if _is_of(i.queue, r) and r.get("group") == i.group]
     before = [
-        r for r in in_place if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
+        r for r in place_rows if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
     ]
-    completing = next((r for r in in_place if r["index"] == i.index), None)
+    completing = next((r for r in place_rows if r["index"] == i.index), None)
     partner = _evidence(i).partner
     if completing is None or partner == "none":
         return set()
@@ -202,10 +204,10 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
     if partner == "sent-later":
         ok = [
             r["index"]
-            for r in in_place
+            for r in place_rows
             if r.get("message") == i.message and r["f"] == "send" and r["type"] == "ok"
         ]
-        sends = {r["message"]: r["index"] for r in in_place if r["f"] == "send" and r["type"] == "invoke"}
+        sends = {r["message"]: r["index"] for r in place_rows if r["f"] == "send" and r["type"] == "invoke"}
         if not ok:  # its broker was seen gone before the message that was sent last
             latest = max(
                 (r["message"] for r in before if r["message"] in sends), key=sends.__getitem__, default=None
@@ -224,7 +226,7 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         return set(overtakers[-1:])
     done = {  # a refused message may have come to the same session again
         (r.get("message"), r.get("session")): r["index"]
-        for r in in_place
+        for r in place_rows
         if r["f"] in ("ack", "nack")
         and r["type"] == "invoke"
         and r.get("transaction") is None

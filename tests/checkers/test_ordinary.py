@@ -6,7 +6,7 @@ import pytest
 from checker_rows import o, table
 
 from checkers import ends, subscriptions
-from checkers.ordinary import apart
+from checkers.ordinary import split_ordinary
 from checkers.rows import PlaceTable, from_table
 
 SEND, OK, DELIVER, ACK, DONE = range(10, 15)
@@ -39,7 +39,9 @@ def whole(**columns):
 def ordinary(rows, control=SUBSCRIBED):
     places = PlaceTable()
     columns = from_table(table(rows), places)
-    found, others = apart(columns, places, ends.read(table(control)), subscriptions.read(table(control)))
+    found, others = split_ordinary(
+        columns, places, ends.read(table(control)), subscriptions.read(table(control))
+    )
     assert len(others.index) == len(rows) - 5 * len(found.message)
     assert others.messages == columns.messages - len(found.message)
     return found
