@@ -14,6 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 TICK_S: Final = 0.05
@@ -62,13 +63,16 @@ class TurnWatch:
             self._timer.cancel()
         self._end_period()
 
-    def note(self, began: float, what: Callable[[], str]) -> None:
-        """Say what has run since ``began``, which is ``now`` of then; ``what`` names it."""
+    def note(self, began: float, name: Callable[..., str], *about: object) -> None:
+        """Note the work since ``began``, a moment of ``now``; ``name`` of ``about`` names the work.
+
+        This is called for each frame, so nothing is made for work that was not the longest.
+        """
         took = self.now() - began
         if took > self._longest_s:
             self._longest_s = took
-            # Named later it might be gone; and names are made for long ones alone.
-            self._what = what if took < self._tick_s else _known(what())
+            # The name is made at once for long work alone, since later its objects may be gone.
+            self._what = partial(name, *about) if took < self._tick_s else _known(name(*about))
 
     def _arm(self) -> None:
         self._due = self.now() + self._tick_s

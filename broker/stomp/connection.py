@@ -522,7 +522,7 @@ class StompConnection(asyncio.Protocol):
         if self.closing:
             self._drop_frames()
         if watch is not None:
-            watch.note(began, partial(self._named, frame))
+            watch.note(began, self._named, frame)
 
     def _named(self, frame: Frame) -> str:
         """Return what a frame is, for the log."""
