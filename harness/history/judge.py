@@ -37,6 +37,11 @@ def exit_status(valid: bool | None) -> int:
     return UNKNOWN if valid is None else VALID if valid else INVALID
 
 
+def verdict_word(valid: bool | None) -> str:
+    """Return "valid", "invalid" or "unknown"."""
+    return WORDS[exit_status(valid)]
+
+
 def gravest_status(statuses: list[int]) -> int:
     """Return the status of a batch: 1 before 255 before 254 before 2."""
     return min(statuses, key=_GRAVITY.index, default=VALID)

@@ -13,21 +13,21 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 import markupsafe
 import msgspec
 
 from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
+from harness.history import judge as judging
 from harness.history import known, parquet, store
 from harness.interface import Schedule, TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
 from harness.report.summary import by_cause, pauses, promised, size, total_in_words
+from harness.report.templating import TEMPLATES
 from harness.systems import registry as systems
 
-WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
 TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
 CLIENT_OPERATIONS: Final = (
     "send",
@@ -44,14 +44,6 @@ CLIENT_OPERATIONS: Final = (
 HIDDEN: Final = frozenset({"digest", "headers"})
 """The columns of a witness that have no meaning for a reader."""
 
-_TEMPLATES: Final = jinja2.Environment(
-    loader=jinja2.PackageLoader("harness.report"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
 
 def write(directory: Path) -> Path:
     """Write ``report.html`` into the directory of a run and return its path.
@@ -67,10 +59,10 @@ def write(directory: Path) -> Path:
     logs = logbook.LogReader(directory / store.LOGS)
     sentences_shown = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reviewed = known.stored_review(directory)
-    text = _TEMPLATES.get_template("report.html.j2").render(
+    text = TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
         verdict={
-            "word": WORDS[verdict.valid],
+            "word": judging.verdict_word(verdict.valid),
             "sentence": sentence(verdict, spec, schedule, run.environment),
             "judged": verdict.valid is not None or verdict.statistics.rows > 0,
             "known": reviewed is not None and reviewed.known,

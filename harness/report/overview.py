@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import jinja2
 import markupsafe
 import msgspec
 
+from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
 from harness.interface import UsageError
+from harness.report.templating import TEMPLATES
 
 INDEX: Final = "index.json"
 VERSION: Final = 1
@@ -34,14 +35,6 @@ NEWEST: Final = 1000
 """The maximum number of runs on the page, those that began last; older ones stay in the store."""
 TREND: Final = 40
 """The number of runs of each test that the trend shows."""
-
-_TEMPLATES: Final = jinja2.Environment(
-    loader=jinja2.PackageLoader("harness.report"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -150,7 +143,7 @@ def read(root: Path) -> tuple[RunSummary, ...]:
 def render(runs: Sequence[RunSummary], root: Path) -> str:
     """Return the page that shows these runs, the newest first."""
     test_histories = histories(runs)
-    return _TEMPLATES.get_template("overview.html.j2").render(
+    return TEMPLATES.get_template("overview.html.j2").render(
         runs=runs,
         tests=test_histories,
         news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
@@ -266,9 +259,7 @@ def _summary(root: Path, directory: Path, earlier: RunSummary | None) -> RunSumm
         workload=spec.workload,
         environment=record.environment or spec.environment,
         seed=spec.seed,
-        verdict=_state(record)
-        if verdict is None
-        else {True: "valid", False: "invalid", None: "unknown"}[verdict.valid],
+        verdict=_state(record) if verdict is None else judging.verdict_word(verdict.valid),
         known=reviewed is not None and reviewed.known,
         duration_s=verdict.statistics.duration_s if verdict is not None else 0.0,
         rows=verdict.statistics.rows if verdict is not None else 0,

@@ -1,0 +1,18 @@
+"""The templates of the pages that are written into a store.
+
+Texts in them come from brokers and from the names of tests, so every value is escaped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import jinja2
+
+TEMPLATES: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("harness.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
