@@ -3,10 +3,8 @@
 Refused in one line, by the broker and by the harness, before anything starts.
 """
 
-import subprocess
-import sys
-
 import pytest
+from refused_start import refused_start
 
 from broker import config
 from broker.contradictions import contradiction
@@ -142,14 +140,4 @@ def test_a_broker_ends_before_it_has_made_anything(properties, tmp_path):
     for name, value in properties.items():
         section, _, key = name.partition(".")
         table[section] = {**table.get(section, {}), key: value}
-    (tmp_path / "broker.toml").write_text(config.dumps(table))
-    ended = subprocess.run(
-        [sys.executable, "-m", "broker.daemon", "--config", str(tmp_path / "broker.toml")],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode == config.EXIT_USAGE
-    assert len(ended.stderr.splitlines()) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["broker.toml"]
+    assert refused_start(tmp_path, table)
