@@ -1,4 +1,4 @@
-"""Who may read what a broker moves: dead letters and expired messages.
+"""The check that moved messages (dead letters, expired ones) keep the rights of their origin.
 
 Why looked at before the start: a user without a right on ``secret`` reads its messages all the
 same if the broker moves them to an address that the user may consume or browse. So a configuration
@@ -44,14 +44,14 @@ class Exposure:
 
     @property
     def is_explicit(self) -> bool:
-        """Does a setting name the very address?"""
+        """True if the setting that holds for the address names it without a wildcard."""
         return self.allows is not None and self.allows.match == self.address
 
 
 def problem(config: BrokerConfig) -> str:
     """Return what leaves moved messages unprotected, in one line, "" if nothing does."""
     try:
-        exposures = [one for one in _exposures(config) if not one.is_explicit]
+        exposures = [exposure for exposure in _exposures(config) if not exposure.is_explicit]
     except TooManyOverlapsError:
         return (
             "security-settings and address-settings overlap in too many ways: who may read dead letters and "
@@ -64,7 +64,7 @@ def problem(config: BrokerConfig) -> str:
     users = "everybody" if _WITHOUT_LOGIN in first.users else _listed(first.users)
     tables = " and for ".join(
         f'match = "{address}"'
-        for address in list(dict.fromkeys(one.address for one in exposures))[:_NAMED_MAX]
+        for address in list(dict.fromkeys(exposure.address for exposure in exposures))[:_NAMED_MAX]
     )
     return (
         f"security-settings of {first.origin.match!r}: messages are moved from there to {first.address!r} "
@@ -77,21 +77,21 @@ def warnings(config: BrokerConfig) -> list[str]:
     """Return a line for each address whose own setting lets in others than its origins."""
     exposures = list(_exposures(config))
     lines = []
-    for address in dict.fromkeys(one.address for one in exposures):
-        those = [one for one in exposures if one.address == address]
+    for address in dict.fromkeys(exposure.address for exposure in exposures):
+        there = [exposure for exposure in exposures if exposure.address == address]
+        users = _listed(user for exposure in there for user in exposure.users)
         lines.append(
-            f"security-settings of {address!r} let {_listed(user for one in those for user in one.users)} "
-            "consume or browse messages that are moved there, without that right at their origin: "
-            f"{_listed(one.origin.match for one in those)}"
+            f"security-settings of {address!r} let {users} consume or browse messages that are moved there, "
+            f"without that right at their origin: {_listed(exposure.origin.match for exposure in there)}"
         )
     return lines
 
 
 def _listed(names: Iterable[str]) -> str:
     """Return some of the names, and how many more there are."""
-    known = sorted(set(names))
-    more = len(known) - _NAMED_MAX
-    return ", ".join(map(repr, known[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+    different = sorted(set(names))
+    more = len(different) - _NAMED_MAX
+    return ", ".join(map(repr, different[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
 
 
 def _exposures(config: BrokerConfig) -> Iterator[Exposure]:
@@ -101,7 +101,7 @@ def _exposures(config: BrokerConfig) -> Iterator[Exposure]:
     rights, addresses = Matches(config.security_settings), Matches(config.address_settings)
     everybody = frozenset(config.acceptor.users) or frozenset({_WITHOUT_LOGIN})
     for origin, settings in _overlapping(rights.settings, addresses.settings):
-        which = "by default" if settings is None else f"of address-settings {settings.match!r}"
+        source = "by default" if settings is None else f"of address-settings {settings.match!r}"
         moves = settings or _DEFAULTS
         for cause, address in (
             ("dead-letter-address", moves.dead_letter_address),
@@ -116,7 +116,7 @@ def _exposures(config: BrokerConfig) -> Iterator[Exposure]:
             may_consume = _logins(config, origin.consume)
             users = (consume - may_consume) | (browse - may_consume - _logins(config, origin.browse))
             if users:
-                yield Exposure(origin, address, f"{cause} {which}", allows, users)
+                yield Exposure(origin, address, f"{cause} {source}", allows, users)
 
 
 def _overlapping(
@@ -128,7 +128,7 @@ def _overlapping(
     a name the last one holds.
     """
     pairs = set()
-    for matching in overlaps([one.match for one in rights] + [one.match for one in addresses]):
+    for matching in overlaps([right.match for right in rights] + [address.match for address in addresses]):
         origin = max((number for number in matching if number < len(rights)), default=None)
         holder = max((number for number in matching if number >= len(rights)), default=None)
         if origin is not None:

@@ -87,20 +87,20 @@ def overlaps(patterns: Sequence[str]) -> set[frozenset[int]]:
     """
     parts = [pattern.split(".") for pattern in patterns]
     start = _skipped(parts, ((number, 0) for number in range(len(parts))))
-    found: set[frozenset[int]] = set()
-    seen = {start}
-    unread = deque(seen)
+    overlapping: set[frozenset[int]] = set()
+    known_states = {start}
+    unread = deque(known_states)
     places = 0
     while unread:
         for state in _next_states(parts, unread.popleft()):
             places += len(state)
             if places > PLACES_MAX:
                 raise TooManyOverlapsError
-            found.add(frozenset(number for number, read in state if read == len(parts[number])))
-            if state not in seen:
-                seen.add(state)
+            overlapping.add(frozenset(number for number, read in state if read == len(parts[number])))
+            if state not in known_states:
+                known_states.add(state)
                 unread.append(state)
-    return found
+    return overlapping
 
 
 def _next_states(parts: Sequence[Sequence[str]], state: frozenset[Place]) -> Iterator[frozenset[Place]]:

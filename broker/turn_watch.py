@@ -46,7 +46,7 @@ class TurnWatch:
         self._due = 0.0
         self._processor_before = 0.0
         self._longest_s = 0.0
-        self._what: Callable[[], str] | None = None
+        self._name_longest: Callable[[], str] | None = None
         self._period_began = clock()
         self._lines = 0
         self._left_out = 0
@@ -72,7 +72,7 @@ class TurnWatch:
         if took > self._longest_s:
             self._longest_s = took
             # The name is made at once for long work alone, since later its objects may be gone.
-            self._what = partial(name, *about) if took < self._tick_s else _known(name(*about))
+            self._name_longest = partial(name, *about) if took < self._tick_s else partial(str, name(*about))
 
     def _arm(self) -> None:
         self._due = self.now() + self._tick_s
@@ -88,7 +88,7 @@ class TurnWatch:
         if took > self._bound_s:
             self._tell(took)
         self._longest_s = 0.0
-        self._what = None
+        self._name_longest = None
         self._arm()
 
     def _tell(self, took: float) -> None:
@@ -108,12 +108,12 @@ class TurnWatch:
         )
 
     def _cause(self, took: float, processor_s: float) -> str:
-        what = "of what ran no single piece was long"
-        if self._what is not None and self._longest_s >= took / 4:
-            what = f"{self._longest_s * 1000:.0f} ms of it {self._what()}"
+        cause = "no single piece of work took long"
+        if self._name_longest is not None and self._longest_s >= took / 4:
+            cause = f"{self._longest_s * 1000:.0f} ms of it {self._name_longest()}"
         if processor_s < took / 2:
-            what += "; the process had to wait, for a processor or the disk, or was stopped"
-        return what
+            cause += "; the process had to wait, for a processor or the disk, or was stopped"
+        return cause
 
     def _end_period(self) -> None:
         if self._left_out:
@@ -124,7 +124,3 @@ class TurnWatch:
             )
         self._lines = self._left_out = 0
         self._longest_left_out_s = 0.0
-
-
-def _known(text: str) -> Callable[[], str]:
-    return lambda: text

@@ -1,4 +1,4 @@
-"""What one turn of the event loop may do for clients, counted in units of work.
+"""A budget of work for clients in one turn of the event loop, counted in units.
 
 Why: everything in a broker runs in one thread. A turn that lasts for seconds answers nobody, sends
 no heart-beat, and lets a backup believe that its live is dead; a few kilobytes of frames can ask
@@ -7,7 +7,8 @@ the turn is used up, waits in line for the next one. Timers, links between broke
 arrived on other connections come in between.
 
 Why units and not milliseconds: a simulation has no clock that runs while code does, and a test can
-count. A unit is a term of a selector, about 0.1 microseconds; what else is worth is below.
+count. A unit is the test of one term of a selector, about 0.1 microseconds. The constants below
+say what other work costs.
 
 Those who wait are served in order, each with ``SHARE`` at most, so that a client with one frame
 waits for a share of each of those before it and never for all that they ask for.
@@ -24,26 +25,26 @@ from broker.turn_watch import TurnWatch
 Callback = Callable[[], None]
 
 TURN: Final = 64_000
-"""Units of one turn of the loop: about eight milliseconds."""
+"""The units of one turn of the loop: about eight milliseconds."""
 SHARE: Final = 16_000
-"""Units that one who waits may spend before the others have their turn."""
+"""The units that one connection or queue may spend before the others have their turn."""
 
 FRAME: Final = 150
-"""A frame of a client."""
+"""The cost of a frame of a client."""
 COPY: Final = 80
-"""A message stored for a subscription."""
+"""The cost of a message that is stored for a subscription."""
 DELIVERY: Final = 40
-"""A message given to a consumer."""
+"""The cost of a message that is given to a consumer."""
 TEST: Final = 20
-"""A message that a consumer's selector is asked about, beside the terms of the selector."""
+"""The cost of testing a message with a selector, without the terms of the selector."""
 LOOK: Final = 5
-"""A message that waits when a consumer with a new selector comes."""
+"""The cost of each waiting message when a consumer with a new selector comes."""
 REMOVAL: Final = 30
-"""A message that is purged, or has expired."""
+"""The cost of a message that is purged, or has expired."""
 CONSUMER_END: Final = 200
-"""A consumer that leaves."""
+"""The cost of a consumer that leaves."""
 SELECTOR_CHARACTER: Final = 20
-"""A character of a selector that is compiled."""
+"""The cost of each character of a selector that is compiled."""
 
 
 class TurnBudget:
@@ -64,7 +65,7 @@ class TurnBudget:
         self._waiting: dict[Callback, None] = {}
 
     def spend(self, units: int) -> None:
-        """Say what has been done."""
+        """Take the cost of finished work from the budget of this turn."""
         self.left -= units
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)
@@ -80,11 +81,11 @@ class TurnBudget:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)
 
     def forget(self, callback: Callback) -> None:
-        """Do not call back after all."""
+        """Take a callback out of the line."""
         self._waiting.pop(callback, None)
 
     async def room(self) -> None:
-        """Return in a turn that has something left."""
+        """Wait for a turn in which something of the budget is left."""
         while self.left <= 0:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -161,7 +161,7 @@ class Engine:
         return queue
 
     def bind(self, subscription: Subscription, user: str = "") -> Queue:
-        """The queue of a subscription; it is made, durably, when it is not there.
+        """Return the queue of a subscription, which is made, durably, if it is not there.
 
         A durable one that wants something else than it did is dropped and made anew (JMS). Raises
         SubscriptionInUseError where it has consumers, too. Whether the ``user``, whom the log
@@ -383,8 +383,8 @@ class Engine:
             self._reaper.consider(queue)
 
     def end_leaving(self, queue: Queue) -> None:
-        """End now the consumers whose clients are gone: somebody asks whether there are any."""
-        for consumer in [one for one in queue.consumers if one.leaving]:
+        """Unsubscribe at once the consumers of a queue whose clients are gone."""
+        for consumer in [consumer for consumer in queue.consumers if consumer.leaving]:
             self.unsubscribe(consumer)
 
     def acknowledge(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:

@@ -57,7 +57,7 @@ class SelectorError(ValueError):
 
 
 class SelectorBounds(NamedTuple):
-    """How large a selector may be that a client sends.
+    """The bounds on the size of a selector that a client sends.
 
     ``terms``: names, constants, comparisons, operations, and words like NOT; a list of IN is one.
     """
@@ -301,9 +301,9 @@ class _Compiler:
 
     def _name(self, token: Token, name: str) -> _Node:
         text = '"' + name.replace('"', '""') + '"'
-        known = NAMES.get(name)
-        if known is not None:
-            return _Node(text, "name", _at(token), 0, known, header=_HEADERS.get(name))
+        evaluate = NAMES.get(name)
+        if evaluate is not None:
+            return _Node(text, "name", _at(token), 0, evaluate, header=_HEADERS.get(name))
         return _Node(text, "name", _at(token), 0, partial(_text, name), header=name)
 
     def nested(self, children: tuple[Token, _Node]) -> _Node:
@@ -568,14 +568,14 @@ def _comparison(left: Evaluate, sign: str, right: Evaluate, *, convert: bool) ->
     compare, equality, negated = _COMPARISONS[sign], sign in ("=", "<>"), sign == "<>"
 
     def evaluate(headers: Headers) -> Value:
-        one, other = left(headers), right(headers)
-        if one is None or other is None:
+        value, other = left(headers), right(headers)
+        if value is None or other is None:
             return None
         if convert:
-            one, other = _converted(one, other, equality), _converted(other, one, equality)
-        kind = _type(one)
-        ordinary = kind == _type(other) and (equality or kind == "number")
-        return (ordinary and compare(one, other)) != negated
+            value, other = _converted(value, other, equality), _converted(other, value, equality)
+        kind = _type(value)
+        is_comparable = kind == _type(other) and (equality or kind == "number")
+        return (is_comparable and compare(value, other)) != negated
 
     return evaluate
 

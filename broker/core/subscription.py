@@ -70,16 +70,16 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> SubscriptionKey:
-        """What of a durable one is the same, whatever it wants."""
+        """The identity of a durable subscription, whatever its selector is."""
         return SubscriptionKey(self.login, self.client, self.name)
 
     @property
     def is_unclaimed(self) -> bool:
-        """Has it a client, and no login that it belongs to?"""
+        """True for a durable subscription that is not shared and was stored without a login."""
         return self.durable and not self.shared and not self.login
 
     def claimed(self, login: str) -> Subscription:
-        """Return the same as a login's."""
+        """Return this subscription as one that belongs to a login."""
         return msgspec.structs.replace(self, login=login)
 
     @property

@@ -1,4 +1,4 @@
-"""What is known of a message and the selectors of its topic, before it is stored."""
+"""The tests of a message with the selectors of its topic, before the message is stored."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Topics:
         )
 
     def selects(self, target: str) -> bool:
-        """Has any subscription to that destination a selector?"""
+        """Return whether any subscription to a destination has a selector."""
         topic = self._topics.get(target)
         return topic is not None and not (len(topic.selected) == 1 and None in topic.selected)
 
@@ -174,7 +174,7 @@ class Topics:
         tested.headers = None
 
     def wanting(self, target: str, message: Message) -> Sequence[Queue]:
-        """Those of them that want this message."""
+        """Return the queues that get this message, those of the oldest subscriptions first."""
         topic = self._topics.get(target)
         tested, message.tested = message.tested or Tested(), None
         if topic is None:
@@ -183,14 +183,15 @@ class Topics:
             return tuple(topic.queues)
         for selected in _untested(topic, tested):
             self._test(message, tested, selected)
-        found = [
+        matching = [
             selected
             for selected in topic.selected.values()
             if selected.selector is None or selected.number in tested.wanted
         ]
-        if len(found) == 1:
-            return tuple(found[0].queues)
-        return sorted((queue for one in found for queue in one.queues), key=topic.queues.__getitem__)
+        if len(matching) == 1:
+            return tuple(matching[0].queues)
+        queues = (queue for selected in matching for queue in selected.queues)
+        return sorted(queues, key=topic.queues.__getitem__)
 
     def _test(self, message: Message, tested: Tested, selected: _Selected) -> None:
         selector = selected.selector
@@ -204,7 +205,7 @@ class Topics:
 
 
 def _untested(topic: _Topic, tested: Tested) -> list[_Selected]:
-    """The selectors that a message was not tested with, by number."""
+    """Return the selectors that a message was not tested with, the oldest first."""
     return [
         selected
         for selected in topic.selected.values()

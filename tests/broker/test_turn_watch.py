@@ -15,8 +15,7 @@ TOLD = (
 )
 
 WAITED = (
-    "of what ran no single piece was long; the process had to wait, for a processor or the disk, or was "
-    "stopped"
+    "no single piece of work took long; the process had to wait, for a processor or the disk, or was stopped"
 )
 
 
@@ -76,7 +75,7 @@ def test_a_turn_above_the_bound_is_logged_with_the_longest_that_ran_in_it(watche
     tick(0.1)
     tick(0.7)
     assert lines()[1:] == [
-        TOLD.format(700, "of what ran no single piece was long"),
+        TOLD.format(700, "no single piece of work took long"),
     ]
 
 
