@@ -205,3 +205,9 @@ def test_the_line_that_runs_a_test_again_says_what_clients_do():
 def test_a_bank_is_told_whether_its_total_holds(left, unjudged, told):
     total = Total(accounts=12, expected=1200, left=left, unjudged=unjudged)
     assert f"  total    {told}" in lines(Verdict(valid=True, statistics=Statistics(rows=1, total=total)))
+
+
+def test_no_text_of_a_broker_begins_a_line_of_its_own():
+    text = lines(Verdict(valid=None, reasons=("no engine answers", "refused: \x1b[2J\nVALID  all is well")))
+    assert "  refused: \\x1b[2J\\nVALID  all is well" in text
+    assert not any(line.startswith("VALID") for line in text)
