@@ -10,6 +10,7 @@ template; the picture is our own SVG.
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
 from harness.history import judge as judging
 from harness.history import known, parquet, store
-from harness.interface import Schedule, TestSpec
+from harness.interface import OWN, Schedule, TestSpec
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
@@ -41,6 +42,8 @@ CLIENT_OPERATIONS: Final = (
     "unsubscribe",
     "connect",
 )
+LEAST_S: Final = 0.05
+"""The length below which a history is taken to have numbers in place of times (s)."""
 HIDDEN: Final = frozenset({"digest", "headers"})
 """The columns of a witness that have no meaning for a reader."""
 
@@ -68,6 +71,7 @@ def write(directory: Path) -> Path:
             "known": reviewed is not None and reviewed.known,
             "reasons": [reason for reason in verdict.reasons if reason not in sentences_shown],
         },
+        facts=facts(verdict, spec, run),
         findings=[
             _finding(reported, _story(reported, reader, logs, run), reviewed)
             for reported in by_cause(verdict.findings)
@@ -109,6 +113,45 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
         f"{environment or spec.environment} environment, "
         f"{faults}, seed {spec.seed}: {outcome}."
     )
+
+
+def facts(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[str, str]]:
+    """Return the recorded date, host, duration and versions of a run.
+
+    An imported history has none of its own: only when it was imported and how long it is.
+    """
+    versions = dict(run.versions)
+    program, python, platform = (versions.pop(name, "") for name in ("jepsen-run", "python", "platform"))
+    engine, brokers = versions.pop("engine", ""), versions.pop(spec.system, "")
+    simulated = run.environment == "simulation"
+    known_facts = (
+        ("began" if spec.imported is None else "imported", _moment(run.started)),
+        ("host", "" if run.process is None else run.process.host),
+        ("duration", _duration(verdict.statistics.duration_s, simulated=simulated)),
+        (
+            "brokers",
+            f"{spec.system} {brokers}" if brokers else "part of jepsen-run" * (spec.system == OWN),
+        ),
+        ("jepsen-run", program),
+        ("Python", python),
+        ("system", platform),
+        ("engine", engine),
+        ("libraries", ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))),
+    )
+    return [(name, value) for name, value in known_facts if value]
+
+
+def _moment(iso: str) -> str:
+    """Return a recorded moment without fractions of a second; as it is if it cannot be read."""
+    try:
+        return datetime.fromisoformat(iso).isoformat(" ", timespec="seconds")
+    except ValueError:
+        return iso
+
+
+def _duration(seconds: float, *, simulated: bool) -> str:
+    words = f"{seconds:.1f} s{' of simulated time' if simulated else ''}"
+    return words if seconds >= LEAST_S else ""
 
 
 def _finding(finding: Finding, story: dict[str, Any] | None, reviewed: known.Review | None) -> dict[str, Any]:
@@ -213,7 +256,6 @@ def _figures(
     ]
     if statistics.total is not None:
         rows.append(("total", total_in_words(statistics.total)))
-    rows += [(f"version of {name}", version) for name, version in sorted(run.versions.items())]
     return rows
 
 

@@ -38,7 +38,6 @@ from harness.interface import (
     InfrastructureError,
     Installed,
     Looked,
-    System,
     Telling,
     TestSpec,
     UsageError,
@@ -191,7 +190,7 @@ class _Attempt:
         self.record = stores.new_record()
         self.record.environment = test.environment.name
         self.record.environment_reason = test.environment_reason.partition(": ")[2]
-        self.record.versions = _versions(test.system)
+        self.record.versions = _versions(test)
         self.record.again = summary.repeat_command(test.spec, store, test.given_schedule)
         self.interrupted = False
         self._ending = False
@@ -617,13 +616,21 @@ def _wall_clock(environment: Environment, recorder: HistoryRecorder) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _versions(system: System) -> dict[str, str]:
+def _versions(test: Composition) -> dict[str, str]:
+    """Return the versions of this program, its libraries, the brokers and the Docker engine."""
+    system = test.system
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("jepsen-run", "pyspark", "pyarrow"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     if isinstance(system, Installed):
         versions[system.name] = system.version()
+    if test.environment.name == "docker":
+        from environments.docker.engine import engine_answers  # noqa: PLC0415 - needed for containers only
+
+        answers, engine = engine_answers()
+        if answers:
+            versions["engine"] = engine
     return versions
 
 

@@ -4,6 +4,7 @@ happens.
 
 import asyncio
 import json
+import re
 from html import unescape
 from xml.etree import ElementTree as ET
 
@@ -16,9 +17,10 @@ from checkers import api as checkers
 from checkers.anomaly import looked_for
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions, Finding, Statistics, Verdict, Witness
+from environments.labels import Process
 from harness.history import parquet, store
 from harness.history.recorder import StreamRecorder
-from harness.interface import Fault, Schedule, TestSpec
+from harness.interface import BroughtHistory, Fault, Schedule, TestSpec
 from harness.report import figure, html, junit, timeline
 
 SECOND = 1_000_000_000
@@ -230,6 +232,40 @@ def test_the_report_tells_causes_before_what_follows_from_them(run_directory):
     found = (finding("diverged", sentence="They differ."), finding("split-brain", sentence="Both were live."))
     text = html.write(judged(run_directory, False, *found)).read_text()
     assert text.index("Both were live.") < text.index("They differ.")
+
+
+def shown_facts(directory):
+    """The names and values of the report's header."""
+    text = html.write(directory).read_text()
+    return dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", text))
+
+
+def test_the_header_says_when_where_how_long_and_with_which_versions(run_directory):
+    record = store.RunRecord(
+        environment="docker",
+        started="2026-11-26T10:56:43.437+00:00",
+        versions={"jepsen-run": "9.9", "python": "3.14", "platform": "Linux-1", "artemis": "2.44.0",
+                  "engine": "Docker 30", "pyarrow": "26", "pyspark": "4"},
+        process=Process(pid=1, started="1", boot="b", namespace="n", host="<b>"),
+    )  # fmt: skip
+    store.save(run_directory, store.RUN, record)
+    store.save(run_directory, store.SPEC, TestSpec(name="made-up", system="artemis", seed=7))
+    assert shown_facts(judged(run_directory, True)) == {
+        "began": "2026-11-26 10:56:43+00:00", "host": "&lt;b&gt;", "duration": "10.0 s",
+        "brokers": "artemis 2.44.0",
+        "jepsen-run": "9.9", "Python": "3.14", "system": "Linux-1", "engine": "Docker 30",
+        "libraries": "pyarrow 26, pyspark 4",
+    }  # fmt: skip
+
+
+def test_the_header_of_an_import_invents_nothing(run_directory):
+    imported = BroughtHistory(file="other.csv", format="csv", drained=True)
+    spec = TestSpec(name="other", system="imported", policy="imported", imported=imported)
+    store.save(run_directory, store.SPEC, spec)
+    store.save(run_directory, store.RUN, store.RunRecord(started="yesterday"))
+    verdict = Verdict(valid=True, statistics=Statistics(rows=3, duration_s=8e-9))
+    (run_directory / store.FINDINGS).write_bytes(verdict.to_json())
+    assert shown_facts(run_directory) == {"imported": "yesterday"}
 
 
 def test_what_a_broker_said_cannot_become_markup(run_directory):
