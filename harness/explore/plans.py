@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from harness.explore.swarm import Swarm, defaults, draw, swarm
 from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.known import KnownFinding
-from harness.interface import OWN, InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface import OWN, InfrastructureError, Schedule, TestSpec, UsageError, program
 from harness.interface.texts import json_value
 from harness.run import reproduction
 from harness.systems import registry as systems
@@ -86,7 +85,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
     @classmethod
     def resume_line(cls, store: Path) -> str:
         """Return the command that continues the search or sweep."""
-        return f"jepsen-run {cls.noun} --resume {shlex.quote(str(store))}"
+        return program.command(cls.noun, "--resume", str(store))
 
     @contextlib.contextmanager
     def resumable(self, store: Path) -> Iterator[None]:

@@ -9,7 +9,6 @@ template; the picture is our own SVG.
 
 from __future__ import annotations
 
-import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +20,18 @@ from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
 from harness.history import judge as judging
 from harness.history import known, parquet, store
-from harness.interface import OWN, Schedule, TestSpec
+from harness.interface import OWN, Schedule, TestSpec, program
 from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
-from harness.report.summary import by_cause, pauses, promised, size, total_in_words
+from harness.report.summary import (
+    by_cause,
+    pauses,
+    promised,
+    size,
+    stored_repeat_command,
+    total_in_words,
+)
 from harness.report.templating import TEMPLATES
 from harness.systems import registry as systems
 
@@ -79,10 +85,8 @@ def write(directory: Path) -> Path:
         figure=markupsafe.Markup(figure.draw(picture)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=picture.bands,
         figures=_figures(verdict, spec, run, picture),
-        again=run.again
-        if spec.imported is not None
-        else f"cd {shlex.quote(str(directory))}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
-        check=f"jepsen-run check {shlex.quote(str(directory))}",
+        again=stored_repeat_command(directory) or run.again,
+        check=program.command("check", str(directory)),
         spec_text=_json(spec),
         schedule_text=_json(schedule),
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ import msgspec
 from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
-from harness.interface import UsageError
+from harness.interface import UsageError, program
 from harness.report.templating import TEMPLATES
 
 INDEX: Final = "index.json"
@@ -147,7 +146,7 @@ def render(runs: Sequence[RunSummary], root: Path) -> str:
         runs=runs,
         tests=test_histories,
         news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
-        check=f"jepsen-run check {shlex.quote(str(root))}",
+        check=program.command("check", str(root)),
         report=stores.REPORT,
         trend=TREND,
         runs_json=markupsafe.Markup(_in_script(msgspec.json.encode(runs))),  # noqa: S704 - no tag is left in it

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from checkers.anomaly import rank
 from checkers.visible import visible
 from harness.history import store as stores
 from harness.history.spec import default_name
-from harness.interface import OWN, NodePlan, TestSpec
+from harness.interface import OWN, NodePlan, TestSpec, program
 from harness.systems import registry as systems
 from harness.systems.given import HOME
 
@@ -82,13 +81,13 @@ def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None
     distribution was named, it is named again.
     """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
-    words = ["jepsen-run"]
+    words: list[str] = []
     for field, default in defaults.items():
         value = getattr(spec, field)
         if field in _NOT_IN_FLAGS or (value == default and field not in _ALWAYS):
             continue
         if field not in _FLAGS or (field == "nemeses" and value and schedule_file is not None):
-            words = ["jepsen-run", "--spec", str(store / stores.SPEC)]
+            words = ["--spec", str(store / stores.SPEC)]
             break
         if value not in ((), ""):
             words += [_FLAGS[field], ",".join(value) if isinstance(value, tuple) else _number(value)]
@@ -106,7 +105,22 @@ def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None
         words += ["--schedule", schedule_file]
     if spec.system != OWN and (home := os.environ.get(HOME)):
         words += ["--system-home", home]
-    return shlex.join(words)
+    return program.command(*words)
+
+
+def stored_repeat_command(store: Path) -> str:
+    """Return the command line that runs a stored run again; "" for an imported history.
+
+    If spec and seed decide the faults, no schedule is named.
+    """
+    spec = stores.load_spec(store)
+    return "" if spec.imported is not None else repeat_command(spec, store, given_schedule(store))
+
+
+def given_schedule(store: Path) -> str | None:
+    """Return the file of the stored faults; None if spec and seed give the same faults."""
+    words = stores.load_run(store).again.split()
+    return str(store / stores.SCHEDULE) if {"--schedule", "replay"} & set(words) else None
 
 
 def text(
@@ -142,10 +156,10 @@ def text(
         "",
         *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}{_overview(store)}"]),
         *([] if spec.imported is not None else [f"Again    {repeat_command(spec, store, schedule_file)}"]),
-        f"Judge    jepsen-run check {shlex.quote(str(store))}{otherwise and ' '}{otherwise}",
+        f"Judge    {program.command('check', str(store))}{otherwise and ' '}{otherwise}",
     ]
     if verdict.valid is False and spec.imported is None:
-        lines.append(f"Replay   jepsen-run replay {shlex.quote(str(store))}")
+        lines.append(f"Replay   {program.command('replay', str(store))}")
     return "\n".join(map(visible, lines))
 
 

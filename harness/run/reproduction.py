@@ -9,7 +9,6 @@ findings say so. The witness is for the reader who has no time to run anything.
 from __future__ import annotations
 
 import platform
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +20,7 @@ from checkers.anomaly import rank
 from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
-from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError, program
 from harness.interface.texts import json_value
 from harness.report import files
 from harness.systems import registry as systems
@@ -193,7 +192,7 @@ def load(path: Path) -> Reproduction:
 
 def line(path: Path) -> str:
     """Return the command that runs the reproduction again."""
-    return f"jepsen-run replay {shlex.quote(str(path))}"
+    return program.command("replay", str(path))
 
 
 def versions() -> dict[str, str]:

@@ -42,6 +42,7 @@ from harness.interface import (
     TestSpec,
     UsageError,
     WithServices,
+    program,
 )
 from harness.interface.errors import exhausted
 from harness.report import files, summary
@@ -280,8 +281,8 @@ class _Attempt:
             return RunOutcome(status=judging.INTERNAL, store=self.store)
         if verdict is None:
             print(
-                "interrupted; the history is kept, judge it with: jepsen-run check "
-                f"{shlex.quote(str(self.store))}",
+                f"interrupted; the history is kept, judge it with: "
+                f"{program.command('check', str(self.store))}",
                 file=self.talk,
                 flush=True,
             )
@@ -358,12 +359,15 @@ class _Attempt:
         try:
             await life.dismantle()
         except (OSError, InfrastructureError) as error:
-            print(f"the cluster could not be removed ({error}); jepsen-run clean will", file=sys.stderr)
+            print(
+                f"the cluster could not be removed ({error}); {program.command('clean')} will",
+                file=sys.stderr,
+            )
 
     def _interrupt(self, task: asyncio.Task[Any]) -> None:
         if self.interrupted:
             # The second interrupt: faults heal by their leases, and "clean" removes the rest.
-            self.progress.note("ended at once: what still runs is removed by: jepsen-run clean")
+            self.progress.note(f"ended at once: what still runs is removed by: {program.command('clean')}")
             os._exit(judging.INTERRUPTED)
         self.interrupted = True
         theirs = self.test.spec.attached is not None
@@ -518,7 +522,7 @@ def _check_one(
         judged.append((spec, verdict))
         reviewed = None if entries is None else known.review(verdict, spec, entries)
         status = known.exit_status(verdict, reviewed)
-        schedule = _given_schedule(store)
+        schedule = summary.given_schedule(store)
         document = _json(_document(spec, store, verdict, status, schedule, reviewed))
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
@@ -548,13 +552,6 @@ def _options(changed: Mapping[str, Any]) -> str:
     words = {"guarantee": f"--guarantee {changed.get('guarantee')}"}
     words["ordered"] = "--ordered" if changed.get("ordered") else "--unordered"
     return " ".join(words[field] for field in changed)
-
-
-def _given_schedule(store: Path) -> str | None:
-    """Return the file of the stored faults; None if spec and seed give the same faults."""
-    command = stores.load_run(store).again
-    names_faults = " --schedule " in command or command.startswith("jepsen-run replay ")
-    return str(store / stores.SCHEDULE) if names_faults else None
 
 
 def _json(document: dict[str, Any]) -> msgspec.Raw:

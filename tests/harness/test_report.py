@@ -21,7 +21,7 @@ from environments.labels import Process
 from harness.history import parquet, store
 from harness.history.recorder import StreamRecorder
 from harness.interface import BroughtHistory, Fault, Schedule, TestSpec
-from harness.report import figure, html, junit, timeline
+from harness.report import figure, html, junit, summary, timeline
 
 SECOND = 1_000_000_000
 
@@ -225,7 +225,7 @@ def test_the_report_says_the_verdict_first(run_directory, valid, word):
     assert f"<h1>{word}</h1>" in text
     assert text.index(f"<h1>{word}</h1>") < text.index("Findings")
     assert "because" in text
-    assert "jepsen-run --spec spec.json --schedule schedule.json" in text
+    assert summary.stored_repeat_command(run_directory) in unescape(text)
 
 
 def test_the_report_tells_causes_before_what_follows_from_them(run_directory):
@@ -355,7 +355,7 @@ def test_the_lines_of_the_report_can_be_pasted(run_directory):
     for file in (store.SPEC, store.SCHEDULE):
         (run_directory / file).rename(directory / file)
     text = unescape(html.write(judged(directory, True)).read_text())
-    assert f"cd '{directory}'\n" in text
+    assert f"<pre>{summary.stored_repeat_command(directory)}</pre>" in text
     assert f"jepsen-run check '{directory}'" in text
 
 

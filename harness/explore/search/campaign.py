@@ -7,7 +7,6 @@ Every run that was not valid is stored with the seed that draws it again.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from harness.explore.shrink.case import ShrinkCase, describe
 from harness.explore.talk import counted
 from harness.history import coverage
 from harness.history import store as stores
-from harness.interface import Event, Schedule, TestSpec
+from harness.interface import Event, Schedule, TestSpec, program
 from harness.run import reproduction
 from harness.run.simulate import Simulated
 from harness.systems import registry as systems
@@ -191,5 +190,5 @@ def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulate
     if ended.reproduction is not None:
         if smallest is not None:  # else there is no history
             yield f"Report   {store / stores.REPORT}"
-            yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+            yield f"Judge    {program.command('check', str(store))}"
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from harness.history.importers.edn import EdnError, forms
 from harness.history.importers.jepsen import Jepsen
 from harness.history.importers.lines import LineError, json_lines, table, texts
 from harness.history.spec import GUARANTEES, build
-from harness.interface import IMPORTED, BroughtHistory, InfrastructureError, UsageError
+from harness.interface import IMPORTED, BroughtHistory, InfrastructureError, UsageError, program
 from harness.interface.errors import choose, near
 
 FORMATS: Final = ("jepsen-edn", "jsonl", "csv")
@@ -129,7 +128,6 @@ def import_file(
             )
             stores.save(store, stores.SPEC, build({"imported": description, "name": spec.name}, spec))
             command = [
-                "jepsen-run",
                 "import",
                 _printable(file.resolve()),
                 "--format",
@@ -140,7 +138,7 @@ def import_file(
             command += [] if ack_wait_s is None else ["--ack-wait", f"{ack_wait_s:g}"]
             started = begun.isoformat(timespec="milliseconds")
             record = stores.RunRecord(
-                state="ended", environment=IMPORTED, started=started, again=shlex.join(command)
+                state="ended", environment=IMPORTED, started=started, again=program.command(*command)
             )
             stores.save(store, stores.RUN, record)
     except OSError as error:
