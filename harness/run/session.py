@@ -110,7 +110,8 @@ def run(
     if outcome.verdict is not None:
         _tell_known(entries, [(spec, outcome.verdict)], talk)
     if as_json:
-        document = _document(spec, outcome.store, outcome.verdict, outcome.status, file, outcome.known)
+        story = "" if outcome.verdict is None else _story(outcome.store, outcome.verdict)
+        document = _document(spec, outcome.store, outcome.verdict, outcome.status, file, outcome.known, story)
         print(stores.as_json(document))
     return outcome.status
 
@@ -522,8 +523,8 @@ def _check_one(
         judged.append((spec, verdict))
         reviewed = None if entries is None else known.review(verdict, spec, entries)
         status = known.exit_status(verdict, reviewed)
-        schedule = summary.given_schedule(store)
-        document = _json(_document(spec, store, verdict, status, schedule, reviewed))
+        schedule, story = summary.given_schedule(store), _story(store, verdict)
+        document = _json(_document(spec, store, verdict, status, schedule, reviewed, story))
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
         return judging.USAGE, _json({"store": str(store), "error": str(error)})
@@ -537,7 +538,6 @@ def _check_one(
     if keep and not changed:
         known.keep(store, reviewed)
         files.write(store)
-    story = _story(store, verdict)
     text = summary.text(
         spec, store, verdict,
         schedule_file=schedule, story=story, known=reviewed, otherwise=_options(changed),
@@ -576,6 +576,7 @@ def _document(
     status: int,
     schedule: str | None,
     reviewed: known.Review | None,
+    story: str,
 ) -> dict[str, Any]:
     return {
         "exit-status": status,
@@ -583,7 +584,9 @@ def _document(
         "spec": spec,
         "verdict": verdict,
         "known": reviewed,
+        "story": story,
         "again": summary.repeat_command(spec, store, schedule),
+        "judge": program.command("check", str(store)),
     }
 
 

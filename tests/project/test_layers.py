@@ -18,6 +18,7 @@ PACKAGES = (
     "environments",
     "filesystems",
     "harness",
+    "jepsen_run_pytest",
     "nemesis",
     "stomp_protocol",
     "workloads",
@@ -81,6 +82,8 @@ AGAINST_THE_ARROW = (
     ("harness/report/html.py", "harness.run.run"),
     ("harness/run/run.py", "harness.systems.own.system"),
     ("filesystems/fuse/kernel.py", "filesystems.nfs.client"),
+    ("harness/report/html.py", "jepsen_run_pytest.outcome"),
+    ("jepsen_run_pytest/program.py", "harness.run.session"),
 )
 """Imports that must not be."""
 
