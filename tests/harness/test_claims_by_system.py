@@ -119,7 +119,7 @@ def test_a_probe_and_a_policy_that_is_not_there_say_so():
 
 
 FINDINGS = sorted((DOCS / "findings").glob("*/spec.json"))
-SCRIPTS = sorted((DOCS / "findings").glob("*.py"))
+SCRIPTS = sorted((DOCS / "findings").glob("*/repeat.py"))
 
 
 @pytest.mark.usefixtures("equipped")
@@ -134,19 +134,19 @@ def test_a_finding_has_the_load_and_the_faults_that_its_page_repeats_it_with(fin
         faults = nemesis.schedule.load(finding / "schedule.json")
         nemesis.schedule.validate(faults, supports, nodes, tuple(tested.events))
         line += f" --schedule docs/findings/{finding.name}"
-    assert line in (DOCS / "findings" / f"{finding.name}.md").read_text()
+    assert line in (finding / "README.md").read_text()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name)
 def test_a_finding_without_a_fault_has_the_script_that_its_page_repeats_it_with(script):
     compile(script.read_text(), script, "exec")
-    assert f"python docs/findings/{script.name}" in script.with_suffix(".md").read_text()
+    assert f"python {script.relative_to(DOCS.parent)}" in script.with_name("README.md").read_text()
 
 
 def test_each_page_of_a_finding_stands_in_the_list_of_them():
     listed = (DOCS / "findings" / "README.md").read_text()
-    pages = [path.name for path in (DOCS / "findings").glob("*.md") if path.name != "README.md"]
-    assert [name for name in pages if f"]({name})" not in listed] == []
+    findings = [path.name for path in (DOCS / "findings").iterdir() if path.is_dir()]
+    assert [name for name in findings if f"]({name}/README.md)" not in listed] == []
 
 
 # ---- what is written down
@@ -246,14 +246,14 @@ NOTHING = ("unknown", (), "no Java | no verdict")
 
 def test_a_row_is_green_only_by_what_ran():
     plain = msgspec.structs.replace(ROW, departure=None)
-    paged = msgspec.structs.replace(ROW, departure=Departure(reason="they forget", page="findings/echo-1.md"))
+    paged = msgspec.structs.replace(ROW, departure=Departure(reason="they forget", page="findings/echo-1/README.md"))
     assert said(plain) == "unknown: not run as it is"
     assert said(plain, NOTHING, NOTHING) == "unknown: no Java | no verdict"
     assert said(plain, GOOD, NOTHING) == "as the documents say"
     assert page.verdict(plain, [run("RP11", *GOOD)], {"lost"}) == "as the documents say, but for lost"
     assert said(plain, GOOD, BAD) == "not as expected: found nothing and none of lost"
     assert said(ROW, GOOD) == "departs: their queues are in memory"
-    assert said(paged, GOOD) == "departs: they forget ([echo-1](findings/echo-1.md))"
+    assert said(paged, GOOD) == "departs: they forget ([echo-1](findings/echo-1/README.md))"
 
 
 def test_the_section_counts_runs_and_what_they_found(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from harness.interface import Fault
 
 _SYSTEM: Final = "artemis"
 
-_OUT_OF_ORDER: Final = "findings/artemis-2.md"
+_OUT_OF_ORDER: Final = "findings/artemis-2/README.md"
 _ANYWAY: Final = {
     "reordered-session": Departure(
         reason="what a leaving consumer of a group gives back comes behind what was sent after it",
@@ -43,12 +43,12 @@ _ANYWAY: Final = {
 _ANSWERS_WHILE_IT_VOTES: Final = Departure(
     reason="the live goes on without its backup as soon as it notices the cut, and votes afterwards: "
     "what it acknowledges meanwhile is lost, sends and acknowledgements",
-    page="findings/artemis-1.md",
+    page="findings/artemis-1/README.md",
 )
 
 _ANSWERS_WHAT_IT_DID_NOT_WRITE: Final = Departure(
     reason="where it is a write that the mount gives up, what was not written is acknowledged",
-    page="findings/artemis-5.md",
+    page="findings/artemis-5/README.md",
 )
 
 _TWICE: Final = ("duplicate", "group-split", "zombie")
@@ -61,7 +61,7 @@ _STAYS_BEHIND: Final = Departure(
 _LIVE_FOR_A_MOMENT: Final = Departure(
     reason="a live that stood still beyond its lease goes on until it looks at its lock, in under a second; "
     "then it stops (AMQ221002), and its process stays and serves nobody",
-    page="findings/artemis-6.md",
+    page="findings/artemis-6/README.md",
 )
 _VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")
 _NOT_BY_VOTES: Final = Says("a2", "AMQ221070: ")

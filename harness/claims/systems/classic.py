@@ -69,7 +69,7 @@ CLAIMS: Final = SystemClaims(
             departure=Departure(
                 reason="a broker that stood still takes itself for the master until it looks at its lock "
                 "again (lockKeepAlivePeriod), and writes into the store of the new one, which is lost",
-                page="findings/classic-3.md",
+                page="findings/classic-3/README.md",
             ),
         ),
         _row("SS3-kill", 40.0, fault("kill", 6.0), spec=_JDBC, besides=TAKEN),

@@ -41,14 +41,14 @@ _FIELDS: Final[Mapping[str, Any]] = {
 
 _LENT: Final = Departure(
     reason="brokers whose link closes give what a consumer of the other one holds to others at once",
-    page="findings/openmq-3.md",
+    page="findings/openmq-3/README.md",
 )
 _ANYWAY: Final = {
     "double-delivery": _LENT,
     "duplicate": _LENT,
     "stuck": Departure(
         reason="a client that goes away while messages come leaves a consumer behind, which keeps its share",
-        page="findings/openmq-2.md",
+        page="findings/openmq-2/README.md",
     ),
 }
 
@@ -78,7 +78,7 @@ _OF_TOPICS: Final = ("duplicate", "not-subscribed")
 _DROPPED: Final = Departure(
     reason="what a subscription that was dropped had not acknowledged stays in the database; who takes over "
     "gives it to all subscriptions of the topic",
-    page="findings/openmq-8.md",
+    page="findings/openmq-8/README.md",
 )
 """The departure of rows in which subscriptions are dropped; it causes ``_OF_TOPICS``."""
 
@@ -140,7 +140,7 @@ CLAIMS: Final = SystemClaims(
             departure=Departure(
                 reason="the one that stood still takes its own silence for that of the others, and may take "
                 "over one that is well",
-                page="findings/openmq-6.md",
+                page="findings/openmq-6/README.md",
             ),
         ),
         # b1 looks first, gets the lock, does not learn that, and dies; then the others ask for it.
@@ -162,7 +162,7 @@ CLAIMS: Final = SystemClaims(
             departure=Departure(
                 reason="who has the lock keeps it until it starts again, dead or not: no other takes over, "
                 "not by force either",
-                page="findings/openmq-7.md",
+                page="findings/openmq-7/README.md",
             ),
         ),
         _row(

@@ -93,7 +93,7 @@ def verdict(row: SystemRow, runs: Sequence[RowRun], anyway: Collection[str] = ()
 
 def _why(departure: Departure) -> str:
     page = departure.page
-    return departure.reason + (f" ([{Path(page).stem}]({page}))" if page else "")
+    return departure.reason + (f" ([{Path(page).parent.name}]({page}))" if page else "")
 
 
 def _latest_release(runs: Sequence[RowRun]) -> str:

@@ -18,7 +18,7 @@ _ANYWAY: Final = dict.fromkeys(
     ("reordered-session", "reordered", "reordered-realtime"),
     Departure(
         reason="what a consumer that unsubscribes gives back comes behind what was sent after it",
-        page="findings/rabbitmq-1.md",
+        page="findings/rabbitmq-1/README.md",
     ),
 )
 _PAUSES: Final = Says("a1", "Cluster minority/secondary status detected")

@@ -108,7 +108,7 @@ class Management:
 
         Raises OSError if some messages of a queue are in delivery: the broker does not show those.
         They are with consumers that it has not missed yet, or with none
-        (docs/findings/artemis-7.md).
+        (docs/findings/artemis-7/README.md).
         """
         (beans,) = await self._jolokia.ask(admin, {"type": "search", "mbean": _QUEUES})
         stored = []

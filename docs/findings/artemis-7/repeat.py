@@ -1,7 +1,7 @@
 """Break the connections of consumers, and see which messages nobody gets any more.
 
-``python artemis-7.py HOST PORT USER PASSWORD``, and after the broker was started again
-``python artemis-7.py HOST PORT USER PASSWORD QUEUES``, which only reads what is there. The queues are new ones.
+``python repeat.py HOST PORT USER PASSWORD``, and after the broker was started again
+``python repeat.py HOST PORT USER PASSWORD QUEUES``, which only reads what is there. The queues are new ones.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Acknowledge a message of its own and ask what is left: ``python openmq-1.py HOST PORT MODE``.
+"""Acknowledge a message of its own and ask what is left: ``python repeat.py HOST PORT MODE``.
 
 ``MODE`` is client-individual or client. The queue is a new one; user guest, as brokers begin.
 """

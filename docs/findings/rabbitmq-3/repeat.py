@@ -1,6 +1,6 @@
 """Refuse a message, get it again, close the connection, and see what the next consumer gets.
 
-``python rabbitmq-3.py HOST STOMP-PORT HTTP-PORT USER PASSWORD LIMIT``; ``LIMIT`` is the delivery limit of
+``python repeat.py HOST STOMP-PORT HTTP-PORT USER PASSWORD LIMIT``; ``LIMIT`` is the delivery limit of
 the queue, or ``none``. The queue is a new quorum queue with a single active consumer.
 """
 

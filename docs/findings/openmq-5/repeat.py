@@ -1,6 +1,6 @@
 """The first acknowledgement after a broker's start: is it carried out?
 
-``python openmq-5.py HOST PORT``, once after each start; the queue is a new one; user guest, as
+``python repeat.py HOST PORT``, once after each start; the queue is a new one; user guest, as
 brokers begin. Says whether the message came again after its ACK was answered.
 """
 

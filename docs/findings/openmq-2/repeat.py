@@ -1,6 +1,6 @@
 """Consumers that go away while messages come, and what is left for one that stays.
 
-``python openmq-2.py HOST PORT ROUNDS``; the queue is a new one; user guest, as brokers begin.
+``python repeat.py HOST PORT ROUNDS``; the queue is a new one; user guest, as brokers begin.
 """
 
 import contextlib
