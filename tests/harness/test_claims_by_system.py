@@ -246,7 +246,9 @@ NOTHING = ("unknown", (), "no Java | no verdict")
 
 def test_a_row_is_green_only_by_what_ran():
     plain = msgspec.structs.replace(ROW, departure=None)
-    paged = msgspec.structs.replace(ROW, departure=Departure(reason="they forget", page="findings/echo-1/README.md"))
+    paged = msgspec.structs.replace(
+        ROW, departure=Departure(reason="they forget", page="findings/echo-1/README.md")
+    )
     assert said(plain) == "unknown: not run as it is"
     assert said(plain, NOTHING, NOTHING) == "unknown: no Java | no verdict"
     assert said(plain, GOOD, NOTHING) == "as the documents say"
