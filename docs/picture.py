@@ -17,6 +17,8 @@ import textwrap
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from harness.report import palette
+
 DOCS: Final = Path(__file__).parent
 FILE: Final = DOCS / "first-run.svg"
 README: Final = DOCS.parent / "README.md"
@@ -84,7 +86,7 @@ def steps(report: str) -> list[Step]:
     """Return the rows of the first message-sequence picture of a report."""
     begin = report.index('<ol class="sequence">')
     found = _STEP.finditer(report, begin, report.index("</ol>", begin))
-    return [Step(one["kind"], one["when"], one["picture"], html.unescape(one["say"]).strip()) for one in found]
+    return [Step(one["kind"], one["when"], palette.resolve_light(one["picture"]), html.unescape(one["say"]).strip()) for one in found]
 
 
 def _text(x: int, y: int, words: str, *, colour: str = "#1f2328", family: str = "", bold: bool = False) -> str:

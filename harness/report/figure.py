@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from harness.report import palette
+from harness.report.palette import FAINT, LINE, PAPER, RED, SUBSCRIPTION, TEXT
 from harness.report.timeline import Band, RoleSpan, Series, SubscriptionSpan, Timeline
 
 WIDTH: Final = 1120
@@ -26,37 +28,13 @@ SMALL: Final = 70
 LANE: Final = 22
 GAP: Final = 30
 BAND_ROW: Final = 16
+SCALE: Final = (LANE - 5) / palette.WIDEST
+"""The factor from the width of a lane in a sequence chart to its height here."""
 NAME_MAX: Final = 11
 """The characters of a broker's or subscription's name that fit before its lane."""
 SUBSCRIPTIONS_MAX: Final = 12
 BEYOND: Final = 3
 """The ratio of the drain's rate to the highest rate before it above which the drain is cut off."""
-
-TRANSACTION: Final = "#8250df"
-SUBSCRIPTION: Final = "#0e7490"
-SERIES_COLOURS: Final = {
-    "sends acknowledged": "#1f6feb",
-    "deliveries": "#2da44e",
-    "unknown outcome": "#d1242f",
-    "failed": "#bf8700",
-    "median": "#1f6feb",
-    "99th percentile": "#8250df",
-    "open": TRANSACTION,
-    "committed": "#2da44e",
-    "rolled back": "#57606a",
-    "cut off": "#1f6feb",
-}
-ROLE_COLOURS: Final = {
-    "live": "#2da44e",
-    "backup": "#54aeff",
-    "synchronizing": "#b6e3ff",
-    "voting": "#f2c744",
-    "verifying": "#f2c744",
-    "starting": "#d0d7de",
-    "stopping": "#afb8c1",
-    "stopped": "#57606a",
-    "unreachable": "#ffffff",
-}
 
 
 class _Axis:
@@ -88,7 +66,7 @@ def draw(timeline: Timeline) -> str:
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-            'font-family="system-ui, sans-serif" font-size="12">'
+            f'fill="{TEXT}" font-family="system-ui, sans-serif" font-size="12">'
         ),
         "<title>Throughput, latency and broker roles over time, with the faults in force</title>",
         *_bands(timeline.bands, rows, x, bottom),
@@ -120,10 +98,10 @@ def _pack(bands: Sequence[Band]) -> list[int]:
 
 
 def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) -> Iterable[str]:
-    yield f'<text x="{LEFT - 8}" y="32" text-anchor="end" fill="#57606a">faults</text>'
+    yield f'<text x="{LEFT - 8}" y="32" text-anchor="end" fill="{FAINT}">faults</text>'
     for band, row in zip(bands, rows, strict=True):
         left, width = x(band.start_s), max(2.0, x(band.end_s) - x(band.start_s))
-        colour = "#cf222e" if band.bit else "#6e7781"
+        colour, dashes = (RED, "") if band.bit else (FAINT, f' stroke="{TEXT}" stroke-dasharray="3 2"')
         y = 20 + row * BAND_ROW
         effect = "" if band.bit else " (no effect seen)" if band.found_target else " (found no target)"
         name = f"{band.label} {band.target}".strip() + effect
@@ -135,11 +113,11 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
         )
         yield (
             f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{BAND_ROW - 2}" rx="2" '
-            f'fill="{colour}" opacity="0.85"/>'
+            f'fill="{colour}"{dashes}/>'
         )
         room = int(width / 6.2)
         fitting = name if len(name) <= room else name[: max(0, room - 1)] + "…" if room > 4 else ""
-        yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(fitting)}</text></g>'
+        yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="{PAPER}">{escape(fitting)}</text></g>'
 
 
 def _small(title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int) -> Iterable[str]:
@@ -205,28 +183,25 @@ def _panel(
     )
     for mark in marks:
         yield (
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark)}" y2="{y(mark)}" stroke="#d0d7de" '
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark)}" y2="{y(mark)}" stroke="{LINE}" '
             'stroke-width="0.6"/>'
         )
-        yield f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end" fill="#57606a">{mark:g}</text>'
+        yield f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end" fill="{FAINT}">{mark:g}</text>'
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">{escape(title)}</text>'
     legend = LEFT + 170
     for line in series:
-        colour = SERIES_COLOURS.get(line.name, "#24292f")
+        stroke = palette.CURVES.get(line.name, palette.UNKNOWN_CURVE)
         if any(value > 0 for value in line.values if not math.isnan(value)):
-            yield (
-                f'<path d="{_path(line.values, timeline, x, y)}" fill="none" stroke="{colour}" '
-                'stroke-width="1.5"/>'
-            )
+            yield (f'<path d="{_path(line.values, timeline, x, y)}" fill="none" {stroke.attributes()}/>')
         if len(series) == 1:  # the title says it
             break
-        yield f'<rect x="{legend}" y="{top - 18}" width="10" height="10" fill="{colour}"/>'
-        yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(line.name)}</text>'
-        legend += 34 + 7 * len(line.name)
+        yield f'<path d="M{legend} {top - 13}h26" {stroke.attributes(1.5)}/>'
+        yield f'<text x="{legend + 31}" y="{top - 9}">{escape(line.name)}</text>'
+        legend += 50 + 7 * len(line.name)
     if note:
         yield (
             f'<text x="{WIDTH - RIGHT}" y="{top - 9}" text-anchor="end" font-size="10" '
-            f'fill="#57606a">{escape(note)}</text>'
+            f'fill="{FAINT}">{escape(note)}</text>'
         )
 
 
@@ -254,26 +229,30 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
         short_name = broker if len(broker) <= NAME_MAX else f"…{broker[1 - NAME_MAX :]}"
         yield (
             f'<g><title>{escape(broker)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
-            f'fill="#24292f">{escape(short_name)}</text></g>'
+            f'fill="{TEXT}">{escape(short_name)}</text></g>'
         )
         for span in spans:
             left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
-            colour = ROLE_COLOURS.get(span.role, "#eaeef2")
+            stroke = palette.ROLES.get(span.role, palette.UNKNOWN_ROLE)
             hint = (
                 f"{broker} {span.role} from between {span.start_low_s:.3f} s and "
                 f"{span.start_high_s:.3f} s to {span.end_s:.3f} s"
             )
-            dashed = ' stroke="#8c959f" stroke-dasharray="3 3"' if span.role == "unreachable" else ""
             yield (
-                f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" '
-                f'fill="{colour}"{dashed}><title>{escape(hint)}</title></rect>'
+                f'<path d="M{left} {y + LANE // 2}h{width:.1f}" {stroke.attributes(SCALE)}>'
+                f"<title>{escape(hint)}</title></path>"
             )
             if width > 7 * len(span.role):
-                fill = "#fff" if span.role in ("live", "stopped") else "#24292f"
-                yield (
-                    f'<text x="{left + 4}" y="{y + 14}" font-size="10" fill="{fill}" '
-                    f'pointer-events="none">{escape(span.role)}</text>'
-                )
+                yield _lane_label(left + 4, y, span.role, filled=span.role == "live")
+
+
+def _lane_label(x: float, y: int, words: str, *, filled: bool) -> str:
+    """Return words that stand on a lane: in the paper's colour if the lane is filled."""
+    look = f'fill="{PAPER}"' if filled else f'stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
+    return (
+        f'<text x="{x}" y="{y + LANE // 2 + 4}" font-size="10" pointer-events="none" {look}>'
+        f"{escape(words)}</text>"
+    )
 
 
 def _subscriptions(
@@ -290,7 +269,7 @@ def _subscriptions(
         label = called if len(called) <= NAME_MAX else f"{called[: NAME_MAX - 1]}…"
         yield (
             f'<g><title>{escape(name)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
-            f'fill="#24292f">{escape(label)}</text></g>'
+            f'fill="{TEXT}">{escape(label)}</text></g>'
         )
         for span in spans:
             left, width = x(span.start_s), max(0.5, x(span.end_s) - x(span.start_s))
@@ -304,11 +283,7 @@ def _subscriptions(
             )
             words = name if span.sure else presence
             if width > 6 * len(words):
-                yield (
-                    f'<text x="{left + 4}" y="{y + 14}" font-size="10" '
-                    f'fill="{"#fff" if span.sure else "#24292f"}" pointer-events="none">'
-                    f"{escape(words)}</text>"
-                )
+                yield _lane_label(left + 4, y, words, filled=span.sure)
 
 
 def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Iterable[str]:
@@ -318,11 +293,11 @@ def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Itera
         beyond = at + 6 * len(name) > WIDTH  # the picture's edge would cut the name
         left = at - 2 - 6 * len(name) if beyond else at + 2
         yield (
-            f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" '
+            f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="{FAINT}" stroke-width="0.7" '
             f'stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
         )
         if left > free:
-            yield f'<text x="{left}" y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
+            yield f'<text x="{left}" y="11" font-size="10" fill="{FAINT}">{escape(name)}</text>'
             free = left + 6 * len(name)
 
 
@@ -331,17 +306,15 @@ def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
     step = next((step for step in (0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800) if span / step <= 14), 3600)
     at = math.ceil(timeline.begin_s / step) * step
     while at <= timeline.end_s:
-        yield f'<text x="{x(at)}" y="{bottom + 15}" text-anchor="middle" fill="#57606a">{at:g} s</text>'
+        yield f'<text x="{x(at)}" y="{bottom + 15}" text-anchor="middle" fill="{FAINT}">{at:g} s</text>'
         at += step
 
 
 def _role_legend(lanes: dict[str, list[RoleSpan]], y: int) -> Iterable[str]:
     roles = {span.role for spans in lanes.values() for span in spans}
     at = LEFT
-    for role in [role for role in ROLE_COLOURS if role in roles]:
-        yield (
-            f'<rect x="{at}" y="{y - 10}" width="10" height="10" fill="{ROLE_COLOURS[role]}" '
-            'stroke="#8c959f" stroke-width="0.5"/>'
-        )
-        yield f'<text x="{at + 14}" y="{y}" fill="#24292f">{escape(role)}</text>'
-        at += 34 + 7 * len(role)
+    for role, stroke in palette.ROLES.items():
+        if role in roles:
+            yield f'<path d="M{at} {y - 4}h26" {stroke.attributes()}/>'
+            yield f'<text x="{at + 31}" y="{y}">{escape(role)}</text>'
+            at += 50 + 7 * len(role)

@@ -21,7 +21,7 @@ from checkers.verdict import Finding, Latency, Verdict
 from harness.history import judge as judging
 from harness.history import known, parquet, store
 from harness.interface import OWN, Schedule, TestSpec, program
-from harness.report import figure, sequence, timeline
+from harness.report import figure, palette, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
 from harness.report.summary import (
@@ -125,7 +125,7 @@ def facts(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[
     An imported history has none of its own: only when it was imported and how long it is.
     """
     versions = dict(run.versions)
-    program, python, platform = (versions.pop(name, "") for name in ("jepsen-run", "python", "platform"))
+    version, python, platform = (versions.pop(name, "") for name in ("jepsen-run", "python", "platform"))
     engine, brokers = versions.pop("engine", ""), versions.pop(spec.system, "")
     simulated = run.environment == "simulation"
     known_facts = (
@@ -136,11 +136,11 @@ def facts(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[
             "brokers",
             f"{spec.system} {brokers}" if brokers else "part of jepsen-run" * (spec.system == OWN),
         ),
-        ("jepsen-run", program),
+        ("jepsen-run", version),
         ("Python", python),
         ("system", platform),
         ("engine", engine),
-        ("libraries", ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))),
+        ("libraries", ", ".join(f"{name} {number}" for name, number in sorted(versions.items()))),
     )
     return [(name, value) for name, value in known_facts if value]
 
@@ -195,7 +195,10 @@ def _story(
         "text": paragraphs.paragraph(story),
         "head": markupsafe.Markup(sequence.head(story)),  # noqa: S704 - as the figure
         "head_px": sequence.head_height(story),
-        "legend": sequence.legend(story),
+        "legend": [
+            (role, markupsafe.Markup(palette.key(stroke)))  # noqa: S704 - as the figure
+            for role, stroke in sequence.legend(story)
+        ],
         "began": f"{story.standing.began / 1e9:.3f} s",
         "left_out": story.left_out,
         "notes": story.notes,

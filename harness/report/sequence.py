@@ -6,8 +6,8 @@ each arrow.
 Why a slice for each step and not one picture: the reader's question is "what is this arrow?". The
 answer, its row and its log lines, must stand next to it and may grow when it is opened. Horizontal
 positions are percentages, so a slice fits a phone and a wide screen; the lanes go through the whole
-height of a slice. Lines of brokers have the colour of their role. The colour changes in the middle
-of the step that saw the role change.
+height of a slice. Lines of brokers have the colour, the width and the dashes of their role. They
+change in the middle of the step that saw the role change.
 
 A transaction has a lane at the right: a bar from its begin to the answer to its commit or
 roll-back, tied to the operations in it. A subscription has a lane, too: a bar while it exists. What
@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from harness.report.figure import ROLE_COLOURS, SUBSCRIPTION, TRANSACTION
+from harness.report import palette
 from harness.report.narrative.cluster_state import SILENT
 from harness.report.narrative.story import Mark, Participant, Step, Story
+from harness.report.palette import AMBER, FAINT, LINE, PAPER, RED, SUBSCRIPTION, TEXT, TRANSACTION, Stroke
 
 HEAD: Final = 34
-LINE: Final = 14
+ROW: Final = 14
 CROWDED: Final = 7
 """The number of lanes above which names are drawn small."""
 HEIGHT: Final = 40
@@ -40,13 +41,14 @@ PAUSE_NS: Final = 400_000_000
 Time is not drawn to scale, and the break shows that.
 """
 
-WITNESS: Final = "#cf222e"
-CONTEXT: Final = "#57606a"
-UNKNOWN: Final = "#9a6700"
-FAULT: Final = "#cf222e"
-_DASHED: Final = ' stroke-dasharray="6 3"'
-_CLIENT_LINE: Final = "#d0d7de"
-_NO_ROLE: Final = "#eaeef2"
+WITNESS: Final = RED
+CONTEXT: Final = FAINT
+UNKNOWN: Final = AMBER
+FAULT: Final = RED
+_DASHES: Final = "6 3"
+_PAUSED: Final = "3 4"
+_CLIENT: Final = Stroke(LINE, 2)
+_NO_SUBSCRIPTION: Final = Stroke(LINE, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,16 @@ def head(story: Story) -> str:
     names = [lane for lane in story.lanes if lane.kind == "subscription"]
     for lane in story.lanes:
         if lane.kind == "subscription":
-            parts.append(_named(story, lane, 14 + LINE * names.index(lane)))
+            parts.append(_named(story, lane, 14 + ROW * names.index(lane)))
             continue
         words = lane.name.rsplit(" ", 1) if lane.kind != "broker" else [lane.name]
         low = head_height(story) - 6
-        for line, word in zip((low - LINE, low)[-len(words) :], words, strict=True):
+        for line, word in zip((low - ROW, low)[-len(words) :], words, strict=True):
             small = ' font-size="9"' if len(story.lanes) > CROWDED and line < low else ""
             bold = ' font-weight="700"' if lane.kind == "broker" or line == low else ""
             parts.append(
                 f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" '
-                f'fill="#1f2328"{bold}{small}>{escape(word)}</text>'
+                f'fill="{TEXT}"{bold}{small}>{escape(word)}</text>'
             )
     return "".join([*parts, "</svg>"])
 
@@ -102,19 +104,19 @@ def head_height(story: Story) -> int:
 
     Subscriptions have long names, each on a line of its own.
     """
-    return HEAD + LINE * sum(lane.kind == "subscription" for lane in story.lanes)
+    return HEAD + ROW * sum(lane.kind == "subscription" for lane in story.lanes)
 
 
 def _named(story: Story, lane: Participant, y: int) -> str:
     x = _x(story, lane)
     return (
         f'<text x="{x}%" y="{y}" text-anchor="middle" fill="{SUBSCRIPTION}" font-weight="700" '
-        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(lane.name)}</text>'
+        f'stroke="{PAPER}" stroke-width="3" paint-order="stroke">{escape(lane.name)}</text>'
     )
 
 
-def legend(story: Story) -> list[tuple[str, str]]:
-    """Return (role, colour) of every role that is drawn."""
+def legend(story: Story) -> list[tuple[str, Stroke]]:
+    """Return (role, look of its line) of every role that is drawn."""
     if not story.steps:
         return []
     first, last = story.steps[0].index, story.steps[-1].index
@@ -128,17 +130,17 @@ def legend(story: Story) -> list[tuple[str, str]]:
     kinds = {lane.kind for lane in story.lanes}
     return [
         *(
-            ("silent" if role == SILENT else role, colour)
-            for role, colour in ROLE_COLOURS.items()
+            ("silent" if role == SILENT else role, stroke)
+            for role, stroke in palette.ROLES.items()
             if role in roles
         ),
-        *((words, colour) for kind, words, colour in _LIVES if kind in kinds),
+        *((words, stroke) for kind, words, stroke in _LIVES if kind in kinds),
     ]
 
 
 _LIVES: Final = (
-    ("subscription", "subscription is there (dashed: perhaps)", SUBSCRIPTION),
-    ("transaction", "transaction is open (dashed: its end was asked for)", TRANSACTION),
+    ("subscription", "subscription is there (dashed: perhaps)", Stroke(SUBSCRIPTION, 7)),
+    ("transaction", "transaction is open (dashed: its end was asked for)", Stroke(TRANSACTION, 7)),
 )
 
 
@@ -191,7 +193,7 @@ def _lanes_only(story: Story, step: Step) -> str:
         _open(20, "Nothing of this story happens meanwhile"),
         *_faults(story, step.index - 1),
         *(
-            _line(_x(story, lane), *_look(story, lane, step.index)[:2], more=' stroke-dasharray="3 4"')
+            _line(_x(story, lane), _look(story, lane, step.index)._replace(dashes=_PAUSED))
             for lane in story.lanes
         ),
         "</svg>",
@@ -217,35 +219,32 @@ def _lines(story: Story, step: Step) -> Iterator[str]:
         before = _look(story, lane, step.index)
         after = _look(story, lane, (step.index if lane.kind == "broker" else _last(step)) + 1)
         if before == after:
-            yield _line(x, *before)
+            yield _line(x, before)
         else:
-            yield _line(x, *before, end=str(MIDDLE))
-            yield _line(x, *after, begin=str(MIDDLE))
+            yield _line(x, before, end=str(MIDDLE))
+            yield _line(x, after, begin=str(MIDDLE))
 
 
-def _line(x: float, colour: str, width: int, more: str = "", begin: str = "0", end: str = "100%") -> str:
-    return (
-        f'<line x1="{x}%" x2="{x}%" y1="{begin}" y2="{end}" stroke="{colour}" stroke-width="{width}"{more}/>'
-    )
+def _line(x: float, stroke: Stroke, begin: str = "0", end: str = "100%") -> str:
+    return f'<line x1="{x}%" x2="{x}%" y1="{begin}" y2="{end}" {stroke.attributes()}/>'
 
 
-def _look(story: Story, lane: Participant, index: int) -> tuple[str, int, str]:
-    """Return the colour, width and dashes of a lane before the row of that index."""
+def _look(story: Story, lane: Participant, index: int) -> Stroke:
+    """Return the look of a lane before the row of that index."""
     if lane.kind == "broker":
         role = story.standing.role_before(lane.name, index)
-        # "unreachable" is white elsewhere; here a white lane would be invisible.
-        return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9, ""
+        return palette.ROLES.get(SILENT if role is None else role, palette.UNKNOWN_ROLE)
     if lane.kind == "transaction":
         state = next(
             transaction for transaction in story.transactions.values() if transaction.name == lane.name
         ).before(index)
-        return TRANSACTION, 7 if state else 0, _DASHED if state == "ending" else ""
+        return Stroke(TRANSACTION, 7 if state else 0, _DASHES if state == "ending" else "")
     if lane.kind == "subscription":
         presence = story.subscriptions[lane.name].before(index)
-        return (
-            (SUBSCRIPTION, 7, "" if presence == "there" else _DASHED) if presence else (_CLIENT_LINE, 1, "")
-        )
-    return _CLIENT_LINE, 2, ""
+        if not presence:
+            return _NO_SUBSCRIPTION
+        return Stroke(SUBSCRIPTION, 7, "" if presence == "there" else _DASHES)
+    return _CLIENT
 
 
 def _event(story: Story, step: Step) -> Iterator[str]:
@@ -274,7 +273,14 @@ def _ties(story: Story, step: Step) -> Iterator[str]:
         end = _x(story, mark.lane)
         if mark.kind in {"copy", "perhaps"} and (step.target or step.source) is not None:
             start = _x(story, str(step.target or step.source))
-            yield _arrow(start, end, MIDDLE, SUBSCRIPTION, 1.3, _DASHED if mark.kind == "perhaps" else "")
+            yield _arrow(
+                start,
+                end,
+                MIDDLE,
+                SUBSCRIPTION,
+                1.3,
+                f' stroke-dasharray="{_DASHES}"' * (mark.kind == "perhaps"),
+            )
         elif mark.lane.startswith("transaction ") and step.source is not None:
             start = max(_x(story, name) for name in (step.source, step.target) if name is not None)
             yield (
@@ -291,7 +297,7 @@ def _mark(mark: Mark, x: float) -> Iterator[str]:
     """
     colour = TRANSACTION if mark.lane.startswith("transaction ") else SUBSCRIPTION
     if mark.kind in {"effect", "given"}:
-        yield f'<circle cx="{x}%" cy="{MIDDLE}" r="4.5" fill="#fff" stroke="{colour}" stroke-width="2"/>'
+        yield f'<circle cx="{x}%" cy="{MIDDLE}" r="4.5" fill="{PAPER}" stroke="{colour}" stroke-width="2"/>'
     elif mark.lane.startswith("transaction "):
         yield (
             f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-8 0 h16" stroke="{colour}" '
@@ -302,7 +308,7 @@ def _mark(mark: Mark, x: float) -> Iterator[str]:
             yield (
                 f'<svg x="{x}%" y="{MIDDLE + 14}" overflow="visible"><text x="{22 if right else 0}" '
                 f'text-anchor="{"end" if right else "middle"}" fill="{colour}" font-weight="700" '
-                f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(mark.kind)}</text></svg>'
+                f'stroke="{PAPER}" stroke-width="3" paint-order="stroke">{escape(mark.kind)}</text></svg>'
             )
 
 
@@ -322,7 +328,7 @@ def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: 
 def _text(x: float, y: int, text: str, colour: str, weight: str) -> str:
     return (
         f'<text x="{round(x, 2)}%" y="{y}" text-anchor="middle" fill="{colour}"{weight} '
-        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
+        f'stroke="{PAPER}" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
     )
 
 
@@ -330,14 +336,14 @@ def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
     """Draw what a participant does by itself: a mark on its lane."""
     row = step.rows[0]
     if row["f"] == "role":
-        fill = ROLE_COLOURS.get(str(row.get("role")), _NO_ROLE)
-        ring = f' stroke="{WITNESS}" stroke-width="2"' if step.witness else ' stroke="#57606a"'
+        fill = palette.ROLES.get(str(row.get("role")), palette.UNKNOWN_ROLE).colour
+        ring = f' stroke="{WITNESS}" stroke-width="2"' if step.witness else f' stroke="{TEXT}"'
         yield f'<circle cx="{x}%" cy="{MIDDLE}" r="7" fill="{fill}"{ring}/>'
-        colour = WITNESS if step.witness else "#1f2328"
+        colour = WITNESS if step.witness else TEXT
     elif row["f"] == "replication":
         yield (
             f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 h10 v10 h-10 z" '
-            f'fill="#fff" stroke="{colour}" stroke-width="2"/></svg>'
+            f'fill="{PAPER}" stroke="{colour}" stroke-width="2"/></svg>'
         )
     elif row["f"] == "disconnect" or (step.outcome in {"info", "fail"} and row["process"] >= 0):
         yield (
@@ -351,7 +357,7 @@ def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
     yield (
         f'<text x="{-13 if right else 13}" text-anchor="{"end" if right else "start"}" '
         f'fill="{colour}"{weight} '
-        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(step.label)}</text></svg>'
+        f'stroke="{PAPER}" stroke-width="3" paint-order="stroke">{escape(step.label)}</text></svg>'
     )
 
 
@@ -360,8 +366,8 @@ def _band(step: Step, weight: str) -> str:
     fault = step.rows[0]["process"] == -1
     colour = FAULT if fault else CONTEXT
     healed = fault and step.rows[0]["f"].startswith("heal:")
-    fill = f'fill="{colour}" opacity="0.9"' if fault and not healed else f'fill="#fff" stroke="{colour}"'
-    ink = "#fff" if fault and not healed else colour
+    fill = f'fill="{colour}"' if fault and not healed else f'fill="{PAPER}" stroke="{colour}"'
+    ink = PAPER if fault and not healed else colour
     return (
         f'<rect x="0.5%" y="{MIDDLE - 11}" width="99%" height="20" rx="3" {fill}/>'
         f'<text x="50%" y="{MIDDLE + 3}" text-anchor="middle" '

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import jinja2
+import markupsafe
+
+from harness.report import palette
 
 TEMPLATES: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("harness.report"),
@@ -16,3 +19,4 @@ TEMPLATES: Final = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.globals["style_sheet"] = markupsafe.Markup(palette.style_sheet())  # noqa: S704 - made from constants

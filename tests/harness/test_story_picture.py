@@ -16,7 +16,7 @@ from checkers.arrow_schema import SCHEMA
 from checkers.verdict import Finding, Verdict, Witness
 from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec
-from harness.report import figure, html, sequence
+from harness.report import html, palette, sequence
 from harness.report.narrative import logbook, story, subscriptions
 from harness.run import reproduction
 from harness.run.simulate import simulate
@@ -112,16 +112,22 @@ def test_lanes_go_the_way_of_a_message_and_brokers_show_their_roles():
     told = SCENES["duplicate"]()
     assert [lane.name for lane in told.lanes] == ["producer 1", "a1", "a2", "session 1", "session 2"]
     assert dict(sequence.legend(told)).keys() == {"live", "backup", "voting"}
-    live, backup, voting = (colour for _, colour in sequence.legend(told))
+    live, backup, voting = (stroke for _, stroke in sequence.legend(told))
 
-    def colours(number):
+    def looks(number):
         svg = ET.fromstring(sequence.slices(told)[number].svg)
-        return [line.get("stroke") for line in svg.iter(f"{SVG}line") if line.get("stroke-width") == "9"]
+        strokes = [
+            palette.Stroke(
+                line.get("stroke"), float(line.get("stroke-width")), line.get("stroke-dasharray", "")
+            )
+            for line in svg.iter(f"{SVG}line")
+        ]
+        return [stroke for stroke in strokes if stroke in palette.ROLES.values()]
 
     labels = [step.label for step in told.steps]
-    assert colours(0) == [live, backup]
-    assert colours(labels.index("voting")) == [live, backup, voting]
-    assert colours(labels.index("live")) == [live, voting, live]
+    assert looks(0) == [live, backup]
+    assert looks(labels.index("voting")) == [live, backup, voting]
+    assert looks(labels.index("live")) == [live, voting, live]
 
 
 def test_a_witness_stands_out_and_an_answer_has_a_way_back():
@@ -174,7 +180,7 @@ WHOLE, FROM, UNTIL = ("0", "100%", False), ("25", "100%", False), ("0", "25", Fa
 
 def test_a_transaction_is_a_bar_from_its_begin_to_the_answer_to_its_commit():
     told = SCENES["torn"]()
-    assert bars(told, figure.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], [], []]
+    assert bars(told, palette.TRANSACTION) == [[], [], [FROM], [WHOLE], [WHOLE], [UNTIL], [], [], []]
     drawn = "".join(each.svg for each in sequence.slices(told))
     assert drawn.count(">committed<") == 1
 
@@ -189,12 +195,12 @@ def test_a_transaction_whose_commit_nobody_answered_is_dashed_from_then_on():
     scene.add(1.5, 50, "info", "commit", transaction=7)
     told = scene.story("read-uncommitted")
     dashed = [("25", "100%", True)], [("0", "100%", True)], [("0", "25", True)]
-    assert bars(told, figure.TRANSACTION)[-3:] == [[UNTIL, *dashed[0]], *dashed[1:]]
+    assert bars(told, palette.TRANSACTION)[-3:] == [[UNTIL, *dashed[0]], *dashed[1:]]
     assert told.steps[-1].marks == (story.Mark("transaction 7", "unknown"),)
 
 
 def test_a_subscription_is_a_bar_while_it_is_there():
-    assert bars(SCENES["sent before it"](), figure.SUBSCRIPTION) == [
+    assert bars(SCENES["sent before it"](), palette.SUBSCRIPTION) == [
         [FROM], [WHOLE], [UNTIL], [FROM], [WHOLE],
     ]  # fmt: skip
 
