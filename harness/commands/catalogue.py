@@ -7,7 +7,7 @@ command.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,8 +16,10 @@ import environments.registry
 import nemesis.registry
 import workloads.registry
 from harness.interface import (
+    Fetched,
     InfrastructureError,
     Installed,
+    Lack,
     NodePlan,
     Selective,
     System,
@@ -31,21 +33,21 @@ from harness.systems.given import given_to_another
 from nemesis.target import TARGETS
 from workloads.registry import MIXED
 
-_SIMULATE: Final = "; use --environment simulation"
-_MIXED: Final = "all that brokers of the system can be loaded with; a search draws which, and their weights"
+_MIXED: Final = "all workloads that the system supports; a search draws which, and their weights"
 
 
-class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A policy: what it is, and whether its brokers share a store or a database.
 
     ``problem`` is what must be installed for it and is missing, ``environments`` why it is not
-    possible in them; "" for nothing.
+    possible in them; "" for nothing. ``lack`` is the problem with the commands that solve it.
     """
 
     description: str
     shares: bool
     problem: str
     environments: dict[str, str]
+    lack: Lack | None = None
 
 
 class NemesisEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,14 +75,16 @@ class WorkloadEntry(msgspec.Struct, frozen=True, kw_only=True):
     lack: str = ""
 
 
-class UsableEntry(msgspec.Struct, frozen=True, kw_only=True):
+class UsableEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An environment or a system.
 
-    ``problem`` is why it cannot be used on this machine, "" if it can.
+    ``problem`` is why it cannot be used on this machine, "" if it can. ``lack`` is the problem with
+    the commands that solve it, if that is known.
     """
 
     description: str
     problem: str
+    lack: Lack | None = None
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,14 +157,24 @@ def _policy(system: System, policy: str, supports: Mapping[str, Mapping[str, str
     What a system says of a policy is about the policy that was planned last.
     """
     nodes = system.plan(TestSpec(name="list", system=system.name, policy=policy))
-    missing = system.missing() if isinstance(system, Installed) else ""
+    problem, lack = _missing(system)
+    if problem == _system(system.name, system.name).problem:
+        problem, lack = "", None
     usable = [name for name, can in supports.items() if not isinstance(can, str)]
     return PolicyEntry(
         description=system.policies[policy].description,
         shares=any(node.store is not None or node.database is not None for node in nodes),
-        problem="" if missing == _system(system.name, system.name).problem else missing,
+        problem=problem,
+        lack=lack,
         environments={name: _refused(system, nodes, name) for name in usable},
     )
+
+
+def _missing(system: System) -> tuple[str, Lack | None]:
+    """Return what a system lacks on this machine, and the same with commands if it knows them."""
+    problem = system.missing() if isinstance(system, Installed) else ""
+    lack = system.lack() if problem and isinstance(system, Fetched) else None
+    return problem, lack if lack is not None and str(lack) == problem else None
 
 
 def _refused(system: System, nodes: Sequence[NodePlan], name: str) -> str:
@@ -185,119 +199,14 @@ def _system(name: str, chosen: str) -> UsableEntry:
     try:
         system = systems.get(name)
     except UsageError as error:
-        return UsableEntry(description="of another package", problem=str(error))
+        return UsableEntry(description="a system of another package", problem=str(error))
     is_other = name != chosen and isinstance(systems.get(chosen), Installed)
     with given_to_another() if is_other else contextlib.nullcontext():
-        missing = system.missing() if isinstance(system, Installed) else ""
-    return UsableEntry(description=system.summary, problem=missing)
+        problem, lack = _missing(system)
+    return UsableEntry(description=system.summary, problem=problem, lack=lack)
 
 
 def _problem(name: str, can: Mapping[str, str] | str) -> str:
     if name == "docker" and (problem := environments.registry.engine_problem()):
         return problem
     return can if isinstance(can, str) else ""
-
-
-def as_text(catalogue: Catalogue) -> str:
-    """Return the catalogue as a table for people."""
-    return "\n".join(_lines(catalogue))
-
-
-def _lines(catalogue: Catalogue) -> Iterator[str]:
-    yield "Systems (--system)"
-    yield from _places(catalogue.systems)
-    yield ""
-    yield f"Policies of {catalogue.system} (--policy)"
-    for name, policy in catalogue.policies.items():
-        yield f"  {name:<14} {policy.description}"
-        if policy.problem:
-            yield f"  {'':<14}   not usable here: {policy.problem}"
-        yield from (
-            f"  {'':<14}   not on {place}: {why}" for place, why in policy.environments.items() if why
-        )
-    yield ""
-    yield from _table_of_nemeses(catalogue)
-    yield ""
-    yield "Workloads (--workload)"
-    for name, workload in catalogue.workloads.items():
-        yield f"  {name:<14} {workload.description}"
-        if workload.lack:
-            yield f"  {'':<14}   not with {catalogue.system}: its brokers have no {workload.lack}"
-    yield "  several go together, with commas, each with a weight if it has one: groups,bank:2"
-    yield ""
-    yield "Environments (--environment; auto takes docker where an engine answers)"
-    yield from _places(catalogue.environments)
-    yield ""
-    yield "Every policy goes with every workload, nemesis and environment, except as said above."
-
-
-def _places(places: Mapping[str, UsableEntry]) -> Iterator[str]:
-    for name, place in places.items():
-        yield f"  {name:<14} {place.description}"
-        if place.problem:
-            yield f"  {'':<14}   not usable here: {place.problem}"
-
-
-def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
-    """Yield one line for each nemesis, with a column for each environment.
-
-    Reasons that do not fit into a column are printed below, each once.
-    """
-    reasons: dict[str, int] = {}
-    simulated = not catalogue.environments["simulation"].problem
-    places = tuple(catalogue.environments)
-    width = max(map(len, catalogue.nemeses))
-    head = " ".join(f"{place:<{_column(place)}}" for place in places)
-    yield "Nemeses (--nemesis, several with commas)"
-    yield f"  {'':<{width}}  {head}"
-    for name, kind in catalogue.nemeses.items():
-        cells = []
-        for place in places:
-            reason = (
-                kind.environments[place] if simulated else kind.environments[place].removesuffix(_SIMULATE)
-            )
-            for primitive in nemesis.registry.get(name).primitives:
-                reason = reason.removeprefix(f"{primitive}: ")
-            mark = "yes"
-            if not kind.policies:
-                mark = "-"
-            elif reason:
-                mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]"
-            cells.append(f"{mark:<{_column(place)}}")
-        yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{_only(kind, catalogue)}"
-    for reason, number in reasons.items():
-        yield f"  [{number}] not on {reason}"
-    disks = ", ".join(name for name, kind in catalogue.nemeses.items() if kind.disks)
-    if shares := ", ".join(name for name, policy in catalogue.policies.items() if policy.shares):
-        where = f"with {shares} only in the simulation" if simulated else f"not with {shares}"
-        yield f"  {disks}: {where}, for no broker has its data on a disk of its own"
-    yield from _choices("shapes", {name: kind.shapes for name, kind in catalogue.nemeses.items()}, "")
-    yield from _choices(
-        "targets", {name: kind.targets for name, kind in catalogue.nemeses.items()}, ", or names of nodes"
-    )
-
-
-def _only(kind: NemesisEntry, catalogue: Catalogue) -> str:
-    if not kind.policies:
-        return f" (with no policy of {catalogue.system})"
-    if len(kind.policies) < len(catalogue.policies):
-        return f" (only with {' or '.join(kind.policies)})"
-    return ""
-
-
-def _column(place: str) -> int:
-    return max(len(place), len("[10]"))
-
-
-def _choices(title: str, choices: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
-    """Yield the possible choices, once for all kinds that have the same choice.
-
-    The largest such group is called "all others".
-    """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for name, choice in choices.items():
-        if choice:
-            groups.setdefault(choice, []).append(name)
-    for choice, names in groups.items():
-        whose = "all others" if len(names) > len(choices) / 2 else ", ".join(names)
-        yield f"  {title} of {whose}: {', '.join(choice)}{besides}"

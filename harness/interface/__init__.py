@@ -32,8 +32,10 @@ from harness.interface.schedule import Fault, Schedule
 from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
     Event,
+    Fetched,
     Installed,
     Keeping,
+    Lack,
     Layout,
     Looked,
     Mirrored,

@@ -241,6 +241,32 @@ class Installed(System, Protocol):
         ...
 
 
+class Lack(msgspec.Struct, frozen=True, kw_only=True):
+    """What an installed system lacks on this machine.
+
+    ``commands`` bring it, in this order; each can be pasted into a shell. ``home`` is what to give
+    as ``--system-home`` after that, "" for the home that was given or for none.
+    """
+
+    problem: str
+    commands: tuple[str, ...] = ()
+    home: str = ""
+
+    def __str__(self) -> str:
+        """Return all of it in one line."""
+        brings = f". To get it: {' && '.join(self.commands)}" if self.commands else ""
+        return self.problem + brings + (f", then give --system-home {self.home}" if self.home else "")
+
+
+@runtime_checkable
+class Fetched(Protocol):
+    """An installed system that knows the commands that bring what is missing."""
+
+    def lack(self) -> Lack | None:
+        """Return what ``Installed.missing`` says, with its commands; None if nothing is."""
+        ...
+
+
 @runtime_checkable
 class Portable(Protocol):
     """A system whose brokers can be brought to machines that have nothing of the system."""

@@ -1,15 +1,35 @@
-"""Standard streams that show control characters in foreign texts: see ``checkers.visible``.
+"""What is printed for people: colours and widths of a terminal, and no character of a foreign text.
 
 Why here, below everything that prints: names chosen by others reach the terminal in verdicts,
-errors, warnings and library messages. Each place that forgot to escape one would be a hole.
+errors, warnings and library messages. Each place that forgot to escape one would be a hole. See
+``checkers.visible``.
 """
 
 from __future__ import annotations
 
 import io
-from typing import Any, TextIO, cast
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from checkers.visible import visible_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH: Final = 80
+"""The width of a line where no terminal says how wide it is."""
+
+NARROWEST: Final = 40
+"""The smallest width of a line: in a narrower terminal the terminal breaks the lines."""
+
+_GLUE: Final = "\x1f"
+_TOGETHER: Final = re.compile(
+    r"\b(?:sudo [a-z]+ [a-z-]+|apt-get) [^;:,()]+|--[a-z-]+ [^\s-]|(?<=\d) (?=m?s\b)"
+)
+"""The parts of a text that no line end divides."""
 
 
 class VisibleStream(io.TextIOWrapper):
@@ -37,3 +57,54 @@ class _Drawing:
 def drawing_on(stream: TextIO) -> TextIO:
     """Return the stream as its terminal takes it, with colours and movements of the cursor."""
     return cast("TextIO", _Drawing(stream)) if isinstance(stream, VisibleStream) else stream
+
+
+def width(stream: TextIO) -> int:
+    """Return the number of columns for a text on this stream.
+
+    That is ``COLUMNS``, if it is set; else the width of the terminal; else ``WIDTH``.
+    """
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return max(NARROWEST, int(columns))
+    try:
+        return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns)
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return WIDTH
+
+
+def console(stream: TextIO) -> Console:
+    """Return a console that prints coloured text on a terminal, and plain text elsewhere.
+
+    With ``NO_COLOR`` it is plain on a terminal, too. The caller escapes foreign texts.
+    """
+    from rich.console import Console  # noqa: PLC0415 - a slow import that few commands need
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(
+        file=drawing_on(stream),
+        width=width(stream),
+        color_system=None if plain else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+
+
+def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> Iterator[str]:
+    """Yield the lines of a text, broken at spaces, with an indentation for the first and the rest.
+
+    A word that is longer than a line stays whole, so that a path or an address can be copied. So
+    does a command, an option with its value, and a number with its unit.
+    """
+    glued = _TOGETHER.sub(lambda found: found[0].replace(" ", _GLUE), text)
+    lines = textwrap.wrap(
+        glued,
+        columns,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (line.replace(_GLUE, " ") for line in lines)

@@ -116,7 +116,7 @@ def test_where_a_distribution_has_no_console_an_agent_answers(distributed):
     assert '"org.eclipse.jetty.xml.XmlConfiguration"' in files["java.args"].decode()
     for jar in (distributed / "lib" / "web").iterdir():
         jar.unlink()
-    assert "its agent is got by: mvn" in distribution.missing()
+    assert "its agent is enough. To get it: mvn" in distribution.missing()
     (distributed / "lib" / "optional" / "jolokia-agent-jvm-2.1.2-javaagent.jar").touch()
     _, files = instance("a1", spec())
     said = files["java.args"].decode()
@@ -337,8 +337,8 @@ def test_what_happened_is_known_by_the_brokers_own_words(event, line):
     ],
 )
 def test_a_killed_broker_is_followed_or_comes_back(tmp_path, policy, capsys):
-    if policy == properties.JDBC and (lack := distribution.missing_for_database()):
-        pytest.skip(lack)
+    if policy == properties.JDBC and (lack := distribution.lack_for_database()):
+        pytest.skip(str(lack))
     words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "30"]
     words += ["--environment", "local", "--time-limit", "20", "--store", str(tmp_path)]
     status = cli.run(["--system", "classic", *words])

@@ -22,6 +22,8 @@ from harness.interface import Fault, InfrastructureError, Schedule, TestSpec, Us
 from harness.run import session
 from harness.systems import given, runtime
 from harness.systems import registry as systems
+from harness.systems.artemis import distribution
+from harness.systems.artemis.system import ArtemisSystem
 from harness.systems.openmq.system import OpenmqSystem
 from harness.systems.rabbitmq.system import RabbitmqSystem
 from nemesis import registry as kinds
@@ -274,9 +276,15 @@ def test_a_path_without_any_run_is_named(capsys, tmp_path):
     assert f"{tmp_path} has no history in it" in err
 
 
-def test_list_names_everything_and_what_goes_with_what(capsys):
-    status, text, _ = run(capsys, "list")
+def listed(capsys, *words):
+    """What the list prints, its lines joined: where they break depends on the width."""
+    status, text, _ = run(capsys, "list", *words)
     assert status == 0
+    return " ".join(text.split())
+
+
+def test_list_names_everything_that_can_be_combined(capsys):
+    text = listed(capsys)
     status, document, _ = run(capsys, "list", "--json")
     assert status == 0
     table = json.loads(document)
@@ -296,19 +304,39 @@ def test_list_names_everything_and_what_goes_with_what(capsys):
     assert f"{', '.join(broken)}: with {', '.join(shared)} only in the simulation" in text
 
 
+@pytest.mark.parametrize("columns", ["80", "44", "200"])
+@pytest.mark.parametrize("system", systems.SYSTEMS)
+def test_no_line_of_the_list_is_wider_than_the_terminal_except_commands(capsys, monkeypatch, columns, system):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, text, _ = run(capsys, "list", "--system", system)
+    wide = [line for line in text.splitlines() if len(line) > int(columns) and " " in line.strip()]
+    assert all(line.startswith(("    mvn ", "    apt-get ", "    tar ")) for line in wide), wide
+    assert "\x1b" not in text
+
+
+def test_the_list_has_what_is_usable_first_and_each_command_on_a_line_of_its_own(capsys, monkeypatch):
+    monkeypatch.setenv(given.HOME, "")
+    monkeypatch.delenv(distribution.HOME, raising=False)
+    _, text, _ = run(capsys, "list")
+    lines = text.splitlines()
+    last = lines.index("Not usable on this machine")
+    at = next(number for number, line in enumerate(lines) if line.startswith("  --system artemis: "))
+    assert lines.index("Nemeses (--nemesis NAME, or several: partition,kill)") < last < at
+    lack = ArtemisSystem().lack()
+    begin = lines.index(f"    {lack.commands[0]}")
+    assert lines[begin : begin + len(lack.commands)] == [f"    {command}" for command in lack.commands]
+    assert lines[begin + len(lack.commands)] == f"    and then give --system-home {lack.home}"
+
+
 @pytest.mark.parametrize("system", systems.SYSTEMS)
 def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
     """No sentence without its name: rabbitmq has no database and shares nothing."""
-    status, text, _ = run(capsys, "list", "--system", system)
-    assert status == 0
+    text = listed(capsys, "--system", system)
     assert not re.search(r"only with \)|with +only|with ,|not with ,", text)
-    (line,) = [line for line in text.splitlines() if line.startswith("  database-stall")]
-    if system == "rabbitmq":
-        assert line.endswith("(with no policy of rabbitmq)")
-        assert "on a disk of its own" not in text
-    else:
-        assert "no policy" not in line or system == "artemis"
+    impossible = re.search(rf"No policy of {system} has what these break: ([^.]*)\.", text)
+    assert ("database-stall" in (impossible[1] if impossible else "")) is (system in ("rabbitmq", "artemis"))
     assert ("only in the simulation" in text) is (system == "own")
+    assert ("on a disk of its own" in text) is (system != "rabbitmq")
 
 
 @pytest.mark.parametrize(
@@ -319,14 +347,15 @@ def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
         ("openmq", ["bank", "request-reply"], "temporary queues that clients can name"),
     ],
 )
-def test_the_list_names_the_workloads_that_a_system_has_not(capsys, system, named, wanting):
-    """As a test of it is refused; and no yes in the row of what none of its policies has."""
+def test_the_list_names_the_workloads_that_a_system_has_not(capsys, monkeypatch, system, named, wanting):
+    """As a test of it is refused; and no mark for what none of its policies has."""
+    monkeypatch.setenv("COLUMNS", "120")
     _, text, _ = run(capsys, "list", "--system", system)
     lines = text.splitlines()
     lacking = [at for at, line in enumerate(lines) if f" not with {system}: its brokers have no " in line]
     assert [lines[at - 1].split()[0] for at in lacking] == named
     assert not named or lines[lacking[-1]].endswith(wanting)
-    assert all(line.split()[1:6] == ["-"] * 5 for line in lines if "(with no policy of" in line)
+    assert any(line.startswith("  reconfigure ") for line in lines) is (system == "own")
 
 
 @pytest.mark.parametrize(
@@ -346,8 +375,8 @@ def test_the_list_says_where_a_policy_cannot_be_had(capsys, monkeypatch, system,
     status, document, _ = run(capsys, "list", "--system", system, "--json")
     told = json.loads(document)["policies"][policy]["environments"][place]
     assert (status, bool(told), why in told) == (0, bool(why), True)
-    _, text, _ = run(capsys, "list", "--system", system)
-    assert (f"   not on {place}: {told}\n" in text) is bool(why)
+    text = listed(capsys, "--system", system)
+    assert (f" not with --environment {place}: {told} " in text) is bool(why)
 
 
 def test_the_list_says_what_one_policy_lacks(capsys, monkeypatch):
@@ -386,10 +415,9 @@ def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):
 
 def test_a_home_that_is_given_is_of_the_system_that_was_asked_for(capsys, monkeypatch):
     monkeypatch.setenv(given.HOME, "")
-    status, text, _ = run(capsys, "list", "--system", "classic", "--system-home", "/nowhere")
-    unusable = [line for line in text.splitlines() if "not usable here: /nowhere" in line]
-    assert (status, len(unusable)) == (0, 1)
-    assert "activemq" in unusable[0]
+    text = listed(capsys, "--system", "classic", "--system-home", "/nowhere")
+    assert text.count("/nowhere") == 1
+    assert "--system classic: /nowhere: no lib/activemq-broker*.jar" in text
 
 
 @pytest.mark.parametrize("command", [[], ["search"], ["sweep"], ["claims", "RP1"]])
@@ -404,12 +432,12 @@ def test_a_home_that_is_given_to_brokers_without_one_tests_no_others(capsys, mon
     )
 
 
-def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):
+def test_the_list_says_why_in_the_words_of_the_environment(capsys, monkeypatch):
     supported = {primitive: "" for name in kinds.KINDS for primitive in kinds.get(name).primitives}
     lacking = {"slow": "no sch_netem: not in this kernel", "cut": "no nftables: not in this kernel"}
     monkeypatch.setattr(catalogue, "_supports", lambda place, system: {**supported, **lacking})
     for reason in lacking.values():
-        assert f"not on docker: {reason}\n" in catalogue.as_text(catalogue.read("own"))
+        assert f"not there: {reason} " in listed(capsys)
 
 
 def test_output_that_nobody_reads_is_no_verdict():

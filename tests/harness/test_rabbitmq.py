@@ -155,11 +155,10 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert cli.run([*WORDS]) == 254
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        f"jepsen-run: system rabbitmq: {tmp_path}: no sbin/rabbitmq-server; on Debian: apt-get "
-    )
+    assert line.startswith(f"jepsen-run: system rabbitmq: {tmp_path}: no sbin/rabbitmq-server; install it, ")
+    assert line.endswith(". To get it: apt-get install rabbitmq-server")
     distribute(tmp_path, "4.1.0", "bin/..")
-    assert "is RabbitMQ 4.1.0: 3.10 to 3.12 are known here" in distribution.missing()
+    assert "is RabbitMQ 4.1.0: only 3.10 to 3.12 can be tested" in distribution.missing()
     newer = tmp_path / "unpacked"
     distribute(newer, erlang_at="elsewhere")
     monkeypatch.setenv(distribution.HOME, str(newer))
@@ -177,7 +176,7 @@ def test_one_that_is_installed_needs_no_home(tmp_path, monkeypatch):
     monkeypatch.delenv(given.HOME, raising=False)
     monkeypatch.delenv(distribution.HOME, raising=False)
     monkeypatch.setattr(distribution, "INSTALLED", str(tmp_path))
-    assert distribution.missing().startswith("not installed; on Debian: apt-get install rabbitmq-server")
+    assert distribution.missing().startswith("not installed; install it, or unpack it")
     distribute(tmp_path)
     assert distribution.missing() == ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, Lack
 from harness.systems import runtime
 from harness.systems.given import given_home
 
@@ -19,11 +19,12 @@ JAVA: Final = runtime.java(17)
 """The Java that Artemis 2.40 and later need."""
 
 _TRIED: Final = "2.44.0"
+_COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _FETCH: Final = (
-    "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy "
-    f"-Dartifact=org.apache.activemq:apache-artemis:{_TRIED}:tar.gz:bin -DoutputDirectory=. && "
-    f"tar xzf apache-artemis-{_TRIED}-bin.tar.gz"
+    f"{_COPY}org.apache.activemq:apache-artemis:{_TRIED}:tar.gz:bin -DoutputDirectory=.",
+    f"tar xzf apache-artemis-{_TRIED}-bin.tar.gz",
 )
+_UNPACKED: Final = f"apache-artemis-{_TRIED}"
 LEFT_OUT: Final = ("web/console.war/*.js", "web/console.war/static/*", "licenses/*", "examples/*")
 """The files that are not copied to other machines: pages of the web console, which is not used."""
 
@@ -38,18 +39,32 @@ _UNUSED: Final = (
 """Parts of the names of unused jars: other protocols, which cost a broker's start a second."""
 
 
-def missing() -> str:
-    """Return what must be installed and how, in one line; "" if nothing is missing."""
+def lack() -> Lack | None:
+    """Return what must be installed and how; None if nothing is missing."""
     root = given_home(HOME)
     if not root:
-        return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    if not _servers(Path(root)):
-        return f"{root}: no lib/artemis-server-*.jar, so no distribution; one is got by: {_FETCH}"
-    if not list(Path(root).glob("web/console.war/WEB-INF/lib/jolokia-server-core-*.jar")):
-        return (
-            f"{root}: no Jolokia in web/console.war, by which brokers are asked: Artemis 2.40 and later have"
+        return Lack(
+            problem=f"no distribution: give --system-home PATH or set {HOME}=PATH",
+            commands=_FETCH,
+            home=_UNPACKED,
         )
-    return ""
+    if not _servers(Path(root)):
+        return Lack(
+            problem=f"{root}: no lib/artemis-server-*.jar, so this is not a distribution of Artemis",
+            commands=_FETCH,
+            home=_UNPACKED,
+        )
+    if not list(Path(root).glob("web/console.war/WEB-INF/lib/jolokia-server-core-*.jar")):
+        return Lack(
+            problem=f"{root}: no Jolokia in web/console.war, which tells the brokers' state: "
+            "use Artemis 2.40 or later"
+        )
+    return None
+
+
+def missing() -> str:
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
+    return str(lack() or "")
 
 
 def home() -> Path:

@@ -10,6 +10,7 @@ from checkers.verdict import Promises
 from harness.interface import (
     Address,
     Dialect,
+    Lack,
     Layout,
     NodePlan,
     Patience,
@@ -183,9 +184,13 @@ class ArtemisSystem(Management):
         del spec, nodes
         return {}
 
+    def lack(self) -> Lack | None:
+        """Return what must be installed and how; None if nothing is missing."""
+        return distribution.lack()
+
     def missing(self) -> str:
         """Return what must be installed and how; "" if nothing is missing."""
-        return distribution.missing()
+        return str(self.lack() or "")
 
     def version(self) -> str:
         """Return the version of the distribution."""

@@ -9,11 +9,12 @@ command fetches it.
 from __future__ import annotations
 
 import re
+import shlex
 import zipfile
 from pathlib import Path
 from typing import Final
 
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, Lack
 from harness.systems import runtime
 from harness.systems.given import given_home
 
@@ -26,9 +27,10 @@ JAVA: Final = runtime.java(11)
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "5.17.6"
 _FETCH: Final = (
-    f"{_COPY}org.apache.activemq:apache-activemq:{_TRIED}:tar.gz:bin -DoutputDirectory=. && "
-    f"tar xzf apache-activemq-{_TRIED}-bin.tar.gz"
+    f"{_COPY}org.apache.activemq:apache-activemq:{_TRIED}:tar.gz:bin -DoutputDirectory=.",
+    f"tar xzf apache-activemq-{_TRIED}-bin.tar.gz",
 )
+_FETCHED: Final = f"apache-activemq-{_TRIED}"
 _AGENT: Final = "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent"
 _DRIVER: Final = "org.postgresql:postgresql:42.7.4"
 _UNPACKED: Final = Path("usr/share/activemq")
@@ -73,39 +75,60 @@ _AGENTS: Final = ("jolokia-agent-jvm",)
 
 _FOR_A_DATABASE: Final = {
     "activemq-jdbc-store": "",
-    "commons-dbcp2": f"; it is got by: {_COPY}org.apache.commons:commons-dbcp2:2.9.0 -DoutputDirectory={{}}",
-    "postgresql": f"; it is got by: {_COPY}{_DRIVER} -DoutputDirectory={{}}, on Debian: apt-get install "
-    "libpostgresql-jdbc-java",
+    "commons-dbcp2": "org.apache.commons:commons-dbcp2:2.9.0",
+    "postgresql": _DRIVER,
 }
-"""The jars for a database, each with the command that fetches it into a directory."""
+"""The jars for a database, each with the artifact to fetch; the first is in each distribution."""
+
+
+def lack() -> Lack | None:
+    """Return what must be installed and how; None if nothing is missing."""
+    root = given_home(HOME)
+    if not root:
+        return Lack(
+            problem=f"no distribution: give --system-home PATH or set {HOME}=PATH",
+            commands=_FETCH,
+            home=_FETCHED,
+        )
+    jars = _jars(_place(root))
+    if "activemq-broker" not in jars:
+        return Lack(
+            problem=f"{root}: no lib/activemq-broker*.jar, so this is not a distribution of Classic",
+            commands=_FETCH,
+            home=_FETCHED,
+        )
+    if lacking := [name for name in _NEEDED if name not in jars]:
+        return Lack(
+            problem=f"{root}: no {lacking[0]}*.jar in lib or lib/optional: the distribution is incomplete"
+        )
+    if not web(jars) and "jolokia-agent-jvm" not in jars:
+        return Lack(
+            problem=f"{root}: no Jolokia, which tells the brokers' state; its agent is enough",
+            commands=(_copy_command(_AGENT, root),),
+        )
+    return None
 
 
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
-    root = given_home(HOME)
-    if not root:
-        return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    jars = _jars(_place(root))
-    if "activemq-broker" not in jars:
-        return f"{root}: no lib/activemq-broker*.jar, so no distribution; one is got by: {_FETCH}"
-    if lacking := [name for name in _NEEDED if name not in jars]:
-        return f"{root}: no {lacking[0]}*.jar in lib or lib/optional: some of the distribution is missing"
-    if not web(jars) and "jolokia-agent-jvm" not in jars:
-        return (
-            f"{root}: no Jolokia, by which brokers are asked; its agent is got by: {_COPY}{_AGENT} "
-            f"-DoutputDirectory={_optional(root)}"
-        )
-    return ""
+    return str(lack() or "")
 
 
-def missing_for_database() -> str:
-    """Return what brokers on a database lack besides that; "" if nothing is missing."""
+def lack_for_database() -> Lack | None:
+    """Return what brokers on a database lack besides that; None if nothing is missing."""
     root = given_home(HOME)
     jars = _jars(_place(root))
-    for name, line in _FOR_A_DATABASE.items():
+    for name, artifact in _FOR_A_DATABASE.items():
         if name not in jars:
-            return f"{root}: no {name}*.jar in lib/optional{line.format(_optional(root))}"
-    return ""
+            return Lack(
+                problem=f"{root}: no {name}*.jar in lib/optional",
+                commands=(_copy_command(artifact, root),) if artifact else (),
+            )
+    return None
+
+
+def _copy_command(artifact: str, root: str) -> str:
+    return f"{_COPY}{artifact} -DoutputDirectory={shlex.quote(str(_optional(root)))}"
 
 
 def jars() -> dict[str, Path]:

@@ -11,6 +11,7 @@ from harness.interface import (
     Address,
     DatabasePlan,
     Dialect,
+    Lack,
     Layout,
     NodePlan,
     Patience,
@@ -137,9 +138,13 @@ class ClassicSystem(Management):
         del spec, nodes
         return {}
 
+    def lack(self) -> Lack | None:
+        """Return what must be installed for the policy planned last; None if nothing is missing."""
+        return distribution.lack() or (distribution.lack_for_database() if self._on_database else None)
+
     def missing(self) -> str:
         """Return what must be installed for the policy planned last; "" if nothing is missing."""
-        return distribution.missing() or (distribution.missing_for_database() if self._on_database else "")
+        return str(self.lack() or "")
 
     def version(self) -> str:
         """Return the version of the distribution."""

@@ -7,11 +7,12 @@ here: if something is missing, ``missing`` says which command fetches it.
 from __future__ import annotations
 
 import re
+import shlex
 import zipfile
 from pathlib import Path
 from typing import Final
 
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, Lack
 from harness.systems import runtime
 from harness.systems.given import given_home
 
@@ -32,30 +33,37 @@ _ARTIFACTS: Final = {
     _DRIVER: "org.postgresql:postgresql:42.7.4",
 }
 _FETCH: Final = (
-    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=. && "
-    f"unzip mq-distribution-{_TRIED}.zip && "
-    f"{_COPY}{_ARTIFACTS[_AGENT]} -DoutputDirectory=mq/{_EXTRA}, then --system-home mq"
+    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=.",
+    f"unzip mq-distribution-{_TRIED}.zip",
+    f"{_COPY}{_ARTIFACTS[_AGENT]} -DoutputDirectory=mq/{_EXTRA}",
 )
+_UNPACKED: Final = "mq"
 LEFT_OUT: Final = ("javadoc/*", "examples/*", "bin/*.exe", "lib/help/*", "lib/*.war", "lib/*.rar")
 """The files that are not copied to other machines, because no broker here uses them."""
 
 
+def lack() -> Lack | None:
+    """Return what must be installed and how; None if nothing is missing."""
+    root = given_home(HOME)
+    place = _place(root)
+    if not root:
+        problem = f"no distribution: give --system-home PATH or set {HOME}=PATH"
+    elif not (place / _BROKER).is_file():
+        problem = f"{root}: no {_BROKER}, so this is not a distribution of Open MQ"
+    elif not (release := _release(place)).startswith("6."):
+        problem = f"{root} is Open MQ {release or 'of an unknown release'}: only Open MQ 6 can be tested"
+    else:
+        return _without(_AGENT, "Jolokia's agent, which tells the brokers' state")
+    return Lack(problem=problem, commands=_FETCH, home=_UNPACKED)
+
+
 def missing() -> str:
     """Return what must be installed and how, in one line; "" if nothing is missing."""
-    root = given_home(HOME)
-    if not root:
-        return f"no distribution: give --system-home PATH or {HOME}=PATH; one is got by: {_FETCH}"
-    place = _place(root)
-    if not (place / _BROKER).is_file():
-        return f"{root}: no {_BROKER}, so no distribution; one is got by: {_FETCH}"
-    release = _release(place)
-    if not release.startswith("6."):
-        return f"{root} is Open MQ {release or 'of an unknown release'}: 6 is known here, got by: {_FETCH}"
-    return _without(_AGENT, "Jolokia's agent, by which brokers are asked")
+    return str(lack() or "")
 
 
-def missing_for_database() -> str:
-    """Return what brokers on a database lack besides that; "" if nothing is missing."""
+def lack_for_database() -> Lack | None:
+    """Return what brokers on a database lack besides that; None if nothing is missing."""
     return _without(_DRIVER, "the driver of their store in PostgreSQL")
 
 
@@ -106,12 +114,13 @@ def _extra(place: Path, name: str) -> list[Path]:
     return sorted((place / _EXTRA).glob(f"{name}-[0-9]*.jar"))
 
 
-def _without(name: str, purpose: str) -> str:
+def _without(name: str, purpose: str) -> Lack | None:
     root = given_home(HOME)
     place = _place(root)
     if _extra(place, name):
-        return ""
-    into = place / _EXTRA
-    return (
-        f"{root}: no {name}-*.jar in {_EXTRA}, {purpose}: {_COPY}{_ARTIFACTS[name]} -DoutputDirectory={into}"
+        return None
+    into = shlex.quote(str(place / _EXTRA))
+    return Lack(
+        problem=f"{root}: no {name}-*.jar in {_EXTRA}: {purpose}",
+        commands=(f"{_COPY}{_ARTIFACTS[name]} -DoutputDirectory={into}",),
     )

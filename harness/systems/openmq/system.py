@@ -11,6 +11,7 @@ from harness.interface import (
     Address,
     DatabasePlan,
     Dialect,
+    Lack,
     Layout,
     NodePlan,
     Patience,
@@ -142,10 +143,15 @@ class OpenmqSystem(Management):
         del spec, nodes
         return {}
 
+    def lack(self) -> Lack | None:
+        """Return what must be installed for the policy planned last; None if nothing is missing."""
+        return distribution.lack() or (
+            distribution.lack_for_database() if self._policy == HA_DATABASE else None
+        )
+
     def missing(self) -> str:
         """Return what must be installed for the policy planned last; "" if nothing is missing."""
-        lack = distribution.missing_for_database() if self._policy == HA_DATABASE else ""
-        return distribution.missing() or lack
+        return str(self.lack() or "")
 
     def version(self) -> str:
         """Return the version of the distribution."""

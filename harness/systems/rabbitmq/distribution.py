@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, Lack
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_RABBITMQ_HOME"
@@ -40,10 +40,12 @@ _OLDEST, _NEWEST = (3, 10), (3, 12)
 """The known versions: from 3.13 on a queue's log has a form that ``browse`` cannot read."""
 
 _FETCH: Final = "apt-get install rabbitmq-server"
-_UNPACK: Final = (
-    "apt-get install --download-only -y -o Dir::Cache::Archives=$PWD rabbitmq-server && "
-    "for deb in *.deb; do dpkg-deb -x $deb rabbitmq; done"
-)
+
+
+class _LackingError(InfrastructureError):
+    def __init__(self, problem: str) -> None:
+        self.lack = Lack(problem=problem, commands=(_FETCH,))
+        super().__init__(f"rabbitmq: {self.lack}")
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +57,18 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-def missing() -> str:
-    """Return what must be installed and how, in one line; "" if nothing is missing."""
+def lack() -> Lack | None:
+    """Return what must be installed and how; None if nothing is missing."""
     try:
         find_distribution()
-    except InfrastructureError as error:
-        return str(error).removeprefix("rabbitmq: ")
-    return ""
+    except _LackingError as error:
+        return error.lack
+    return None
+
+
+def missing() -> str:
+    """Return what must be installed and how, in one line; "" if nothing is missing."""
+    return str(lack() or "")
 
 
 def find_distribution() -> Distribution:
@@ -71,18 +78,17 @@ def find_distribution() -> Distribution:
     servers = sorted(server for pattern in _SERVERS for server in place.glob(pattern))
     if not servers:
         where = f"{root}: no sbin/rabbitmq-server" if root else "not installed"
-        raise InfrastructureError(
-            f"rabbitmq: {where}; on Debian: {_FETCH}; or give --system-home PATH or {HOME}=PATH of one that "
-            f"is only unpacked, as by: {_UNPACK}, then --system-home rabbitmq"
+        raise _LackingError(
+            f"{where}; install it, or unpack it without root and give --system-home PATH or set {HOME}=PATH"
         )
     server = servers[-1].parent.parent
     version = _version(server)
     numbers = tuple(int(number) for number in version.split(".")[:2]) if version else ()
     if not _OLDEST <= numbers <= _NEWEST:
         oldest, newest = (".".join(map(str, version_bound)) for version_bound in (_OLDEST, _NEWEST))
-        raise InfrastructureError(
-            f"rabbitmq: {server} is RabbitMQ {version or 'of an unknown version'}: "
-            f"{oldest} to {newest} are known here, on Debian: {_FETCH}"
+        raise _LackingError(
+            f"{server} is RabbitMQ {version or 'of an unknown version'}: "
+            f"only {oldest} to {newest} can be tested"
         )
     return Distribution(server=server, version=version, **_erlang(place))
 
@@ -107,6 +113,4 @@ def _erlang(place: Path) -> dict[str, Path]:
         runtimes = sorted(root.glob("erts-*/bin/erlexec"))
         if runtimes and (root / "bin" / "erl_call").exists():
             return {"erlang": root.resolve(), "runtime": runtimes[-1].parent.resolve()}
-    raise InfrastructureError(
-        f"rabbitmq: no Erlang/OTP beside it in {place} nor on the PATH; on Debian: {_FETCH}"
-    )
+    raise _LackingError(f"no Erlang/OTP, neither in {place} nor on the PATH")
