@@ -68,7 +68,7 @@ from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe
 from stomp_protocol.frames import Frame, LargeHead, LargePart
 from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
-PRODUCT: Final = "brokerd/0.1.0"
+PRODUCT: Final = "brokerd"
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 
 Handler = Callable[["StompSession", Frame], Work | None]

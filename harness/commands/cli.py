@@ -11,15 +11,14 @@ import io
 import os
 import resource
 import sys
-import tomllib
 import traceback
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 import click
 
+from harness import __version__
 from harness.commands import options
 from harness.commands.check import check_command
 from harness.commands.claims import claims_command
@@ -65,17 +64,8 @@ class _Group(click.Group):
 
 def _show_version(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
     if is_given and not ctx.resilient_parsing:
-        click.echo(f"jepsen-run {version()}")
+        click.echo(f"jepsen-run {__version__}")
         ctx.exit()
-
-
-def version() -> str:
-    """Return the installed version, or that of the source tree that this runs from."""
-    try:
-        return metadata.version("jepsen-run")
-    except metadata.PackageNotFoundError:
-        project = Path(__file__).resolve().parents[2] / "pyproject.toml"
-        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
 @click.group(cls=_Group, context_settings=options.CONTEXT)

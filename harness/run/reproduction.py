@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from checkers.anomaly import rank
+from harness import __version__
 from harness.history import spec as specs
 from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
@@ -197,11 +197,7 @@ def line(path: Path) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions that decide whether equal seeds give equal histories."""
-    try:
-        own_version = metadata.version("jepsen-run")
-    except metadata.PackageNotFoundError:
-        own_version = "unknown"
-    return {"jepsen-run": own_version, "python": platform.python_version()}
+    return {"jepsen-run": __version__, "python": platform.python_version()}
 
 
 def _of_store(path: Path) -> Reproduction:
