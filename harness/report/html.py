@@ -21,11 +21,10 @@ from checkers.verdict import Finding, Latency, Verdict
 from harness.history import judge as judging
 from harness.history import known, parquet, store
 from harness.interface import OWN, Schedule, TestSpec, program
-from harness.report import figure, palette, sequence, timeline
+from harness.report import consequences, figure, palette, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
 from harness.report.summary import (
-    by_cause,
     pauses,
     promised,
     size,
@@ -68,6 +67,10 @@ def write(directory: Path) -> Path:
     logs = logbook.LogReader(directory / store.LOGS)
     sentences_shown = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reviewed = known.stored_review(directory)
+
+    def present(finding: Finding) -> dict[str, Any]:
+        return _finding(finding, _story(finding, reader, logs, run), reviewed)
+
     text = TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
         verdict={
@@ -79,8 +82,14 @@ def write(directory: Path) -> Path:
         },
         facts=facts(verdict, spec, run),
         findings=[
-            _finding(reported, _story(reported, reader, logs, run), reviewed)
-            for reported in by_cause(verdict.findings)
+            {
+                **present(group.root),
+                "consequences": [
+                    {**present(consequence.finding), "why": consequence.words}
+                    for consequence in group.consequences
+                ],
+            }
+            for group in consequences.grouped(verdict.findings, reader.control)
         ],
         figure=markupsafe.Markup(figure.draw(picture)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=picture.bands,
