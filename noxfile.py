@@ -1,7 +1,7 @@
 """Sessions of the checks that a developer runs: ``nox --list`` names them.
 
-All but ``tests`` run in the environment that nox itself is installed in, so that nothing is
-installed twice. ``tests`` makes one environment for each Python.
+Most run in the environment that nox itself is installed in, so that nothing is installed twice.
+``tests`` makes an environment for each Python, and ``docs`` one that has only Sphinx.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ def types(session: nox.Session) -> None:
 def quick(session: nox.Session) -> None:
     """Run the tests without a marker: they need neither root, Docker, Java nor another broker."""
     session.run(sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", QUICK, *session.posargs)
+
+
+@nox.session(venv_backend="virtualenv")
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into build/site; a broken link or anchor is an error."""
+    session.install(*PROJECT["project"]["optional-dependencies"]["docs"])
+    session.run(
+        "python", "-m", "sphinx", "--fail-on-warning", "--keep-going", *session.posargs, "docs", "build/site"
+    )
 
 
 @nox.session(name="all")

@@ -20,11 +20,14 @@ import msgspec
 import broker.config
 import broker.ha_policy
 import broker.sections
+import checkers
 import checkers.arrow_schema
 import checkers.schema
 import harness.commands.cli
 import harness.interface
 import harness.systems.registry
+from jepsen_run_pytest.fixtures import AssertValid, CheckHistory, RunSpec
+from jepsen_run_pytest.outcome import Outcome
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -->\n\n"
@@ -151,11 +154,121 @@ def history() -> str:
     return f"# The history\n\n```\n{doc}\n```\n\n| column | type | may be null |\n|---|---|---|\n{columns}\n"
 
 
+def python() -> str:
+    """What Python users import to judge a history, and the fixtures of the pytest plugin."""
+    functions = [checkers.check]
+    classes = [getattr(checkers, name) for name in checkers.__all__ if isinstance(getattr(checkers, name), type)]
+    fixtures = (RunSpec, CheckHistory, AssertValid)
+    names = {"RunSpec": "run_spec", "CheckHistory": "check_history", "AssertValid": "assert_valid"}
+    return "\n".join(
+        [
+            "# Python\n",
+            "What a program imports from `checkers` ([how to use it](../how-to/check-from-python.md)), and what tests get from the pytest"
+            " plugin ([how to use it](../how-to/pytest.md)). Everything else may change with any release.\n",
+            "## checkers\n",
+            *(_function(f"checkers.{function.__name__}", function) for function in functions),
+            *(_class(f"checkers.{each.__name__}", each) for each in classes),
+            "## Fixtures for pytest\n",
+            *(_function(names[each.__name__], each.__call__) for each in fixtures),
+            _class("Outcome", Outcome),
+        ]
+    )
+
+
+def interface() -> str:
+    """What a package imports that adds a system under test, a workload, a fault or an environment."""
+    by_module: dict[str, list[tuple[str, type]]] = {}
+    for name, each in vars(harness.interface).items():
+        if isinstance(each, type) and each.__module__.startswith("harness.interface."):
+            by_module.setdefault(each.__module__, []).append((name, each))
+    parts = [
+        "# harness.interface\n",
+        "A package that [adds a system under test](../how-to/add-a-system.md) imports these from `harness.interface`. A `Protocol` is"
+        " what your class must offer: it need not inherit from it.\n",
+    ]
+    for module, classes in by_module.items():
+        parts.append(f"## {module.rpartition('.')[2].replace('_', ' ').capitalize()}\n")
+        parts += [_class(name, each) for name, each in classes]
+    return "\n".join(parts)
+
+
+def _class(name: str, each: type) -> str:
+    """A class: its docstring, its fields, and its public methods."""
+    bases = ", ".join(base.__name__ for base in each.__bases__ if base.__name__ in {"Protocol", "Exception", "Verdict"})
+    parts = [f"### {name}{f' ({bases})' if bases else ''}\n", _markdown(each.__doc__) + "\n"]
+    if issubclass(each, msgspec.Struct):
+        parts.append(_fields(each))
+    for member, value in vars(each).items():
+        if member.startswith("_") or member in getattr(each, "__struct_fields__", ()):
+            continue
+        if isinstance(value, property):
+            parts.append(f"`{member}`: {_markdown(value.__doc__)}\n")
+        elif inspect.isroutine(getattr(each, member)):
+            parts.append(_signature(member, getattr(each, member)) + "\n" + _markdown(value.__doc__) + "\n")
+    return "\n".join(parts)
+
+
+def _fields(struct: type) -> str:
+    """The fields of a struct as Python names them: type, default and, where a field has one, its note."""
+    notes = attribute_notes(struct)
+    types = {name: kind for base in reversed(struct.__mro__) for name, kind in getattr(base, "__annotations__", {}).items()}
+    rows = [("field", "type", "default", "meaning"), ("---",) * 4]
+    for field in msgspec.structs.fields(struct):
+        default = "required" if field.required else f"`{_default(field)}`"
+        rows.append((f"`{field.name}`", f"`{types[field.name]}`", default, _markdown(notes.get(field.name)).replace("\n", " ")))
+    columns = 4 if any(row[3] for row in rows[2:]) else 3
+    escaped = ([cell.replace("|", "\\|") for cell in row[:columns]] for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in escaped) if rows[2:] else ""
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    """A default as code that is the same in every run."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return repr(field.default_factory())
+    if isinstance(field.default, msgspec.Struct):
+        return f"{type(field.default).__name__}()"
+    if isinstance(field.default, frozenset):
+        return f"frozenset({sorted(field.default) or ''})"
+    return "a function" if inspect.isfunction(field.default) else repr(field.default)
+
+
+def _function(name: str, function: Callable[..., object]) -> str:
+    return f"### {name}\n\n{_signature(name, function)}\n{_markdown(function.__doc__)}\n"
+
+
+def _signature(name: str, function: Callable[..., object]) -> str:
+    """A call as code, one parameter a line where they are many."""
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    text = str(signature.replace(parameters=parameters))
+    text = re.sub(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'", lambda found: found[1] or found[2], text)
+    if len(name + text) > 100:
+        text = re.sub(r"^\(", "(\n    ", text)
+        text = re.sub(r", (?=\*|\w+: |\w+=)", ",\n    ", text)
+        text = re.sub(r"\)(?= -> [^)]*$|$)", ",\n)", text, count=1)
+    keyword = "async " if inspect.iscoroutinefunction(function) else ""
+    return f"```python\n{keyword}{name}{text}\n```\n"
+
+
+def _markdown(docstring: str | None) -> str:
+    """A docstring as Markdown: its arguments become a list."""
+    text = inspect.cleandoc(docstring or "").replace("``", "`")
+    before, colon, after = text.partition("\nArgs:\n")
+    if not colon:
+        return text
+    arguments, _, rest = after.partition("\n\n")
+    listed = re.sub(r"(?m)^    (\w+): ", r"- `\1`: ", arguments)
+    listed = re.sub(r"\n {8}", " ", listed)
+    return f"{before}\n{listed}\n\n{inspect.cleandoc(rest)}".rstrip()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "spec-and-schedule.md": test_spec,
     "broker-properties.md": broker_properties,
     "history.md": history,
+    "python.md": python,
+    "interface.md": interface,
 }
 
 
