@@ -32,8 +32,11 @@ BLOCK: Final = re.compile(r"(?<=--seed 1\n```\n\n```\n).*?(?=\n```\n)", re.DOTAL
 WIDTH: Final = 1000
 _MARGIN: Final = 18
 _LINE: Final = 18
-_LETTERS: Final = 120
-"""Of the widest line of the terminal."""
+_LETTERS: Final = 80
+"""The width of the terminal."""
+_LETTER: Final = 17
+"""The size of a letter of the terminal."""
+_TERMINAL_LINE: Final = 23
 _TIME: Final = 64
 _LANES: Final = 470
 _WORDS: Final = 54
@@ -72,7 +75,8 @@ def shown(printed: str) -> list[str]:
     fault, verdict, finding = (
         next(n for n, line in enumerate(lines) if re.match(start, line)) for start in (r" .* fault ", "INVALID", "  split-brain")
     )
-    return ["    ...", *lines[fault : fault + 5], "    ...", lines[verdict], "    ...", lines[finding]]
+    rest = next(n for n, line in enumerate(lines[finding:], finding) if line.startswith("      #"))
+    return ["    ...", *lines[fault : fault + 5], "    ...", lines[verdict], "    ...", *lines[finding:rest]]
 
 
 def story(printed: str) -> list[str]:
@@ -97,17 +101,17 @@ def _text(x: int, y: int, words: str, *, colour: str = "#1f2328", family: str = 
 
 def _terminal(printed: str) -> tuple[list[str], int]:
     """Return the elements of the terminal, and how high it is."""
-    wrapped = textwrap.wrap(COMMAND, _LETTERS - 2, break_on_hyphens=False)
-    lines = [("#e6edf3", f"{'$ ' if n == 0 else '    '}{line}") for n, line in enumerate(wrapped)]
-    for line in [*shown(printed), "", *story(printed)]:
-        colour = "#ff7b72" if line.startswith("INVALID") else "#8b949e" if line.startswith("    ") else "#e6edf3"
-        lines += [(colour, part) for part in textwrap.wrap(line, _LETTERS, subsequent_indent="      ", drop_whitespace=False)] or [("", "")]
-    height = _LINE * len(lines) + 2 * _MARGIN
-    found = [f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#0d1117"/>']
-    for n, (colour, line) in enumerate(lines):
+    wrapped = textwrap.wrap(COMMAND, _LETTERS - 4, break_on_hyphens=False)
+    typed = [f"{'$ ' if n == 0 else '    '}{line}{' ' + chr(92) if line != wrapped[-1] else ''}" for n, line in enumerate(wrapped)]
+    lines = [*typed, *shown(printed), "", *story(printed)]
+    height = _TERMINAL_LINE * len(lines) + 2 * _MARGIN
+    found = [f'<rect width="{WIDTH}" height="{height}" rx="8" fill="#0d1117"/>', f'<g font-size="{_LETTER}">']
+    for n, line in enumerate(lines):
         bold = line.startswith("INVALID")
-        found.append(_text(_MARGIN, _MARGIN + _LINE * n + 12, line, colour=colour, family="ui-monospace, monospace", bold=bold))
-    return found, height
+        colour = "#ff7b72" if bold else "#8b949e" if line.startswith("    ...") else "#e6edf3"
+        at = _MARGIN + _TERMINAL_LINE * n + _LETTER
+        found.append(_text(_MARGIN, at, line, colour=colour, family="ui-monospace, monospace", bold=bold))
+    return [*found, "</g>"], height
 
 
 def _sequence(rows: list[Step], top: int) -> tuple[list[str], int]:

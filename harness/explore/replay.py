@@ -115,7 +115,7 @@ def run(request: ReplayRequest) -> int:
         talk(_interrupted(attempts, recorded, times))
         return judging.INTERRUPTED
     answer = _answer(recorded, attempts, simulated)
-    talk("\n".join(_lines(answer, recorded, attempts)))
+    talk.result(_lines(answer, recorded, attempts))
     talk.document(answer)
     return answer.exit_status
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
+from checkers.visible import visible_lines
 from harness.history import store as stores
+from harness.report.terminal import show
 
 EVERY_S: Final = 10.0
 """The time between two lines about the progress (s)."""
@@ -31,6 +34,10 @@ class Talk:
     def __call__(self, text: str) -> None:
         """Print a line now."""
         print(text, file=self.stream, flush=True)
+
+    def result(self, lines: Iterable[str]) -> None:
+        """Print the last lines: wrapped, and with colours on a terminal."""
+        show(self.stream, visible_lines("\n".join(lines)))
 
     def indented(self, text: str) -> None:
         """Print a line about a step."""

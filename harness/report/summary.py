@@ -9,8 +9,6 @@ never seen this program; every line must stand by itself.
 from __future__ import annotations
 
 import os
-import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,11 +31,8 @@ if TYPE_CHECKING:
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
 _WITNESS_ROWS: Final = 4
-_STORY_LINES: Final = 8
-"""The maximum number of lines of a printed story; a longer one is only in the report."""
-_STORY_WIDTH: Final = 118
-STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)
-"""The characters that certainly fit into ``_STORY_LINES``, wherever the lines break."""
+STORY_CHARACTERS: Final = 900
+"""The maximum length of a printed story; a longer one is only in the report."""
 
 _FLAGS: Final[Mapping[str, str]] = {
     "system": "--system",
@@ -154,7 +149,7 @@ def text(
         lines += _evidence(spec, verdict, judged_s, story)
     lines += [
         "",
-        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}{_overview(store)}"]),
+        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}", *_overview(store)]),
         *([] if spec.imported is not None else [f"Again    {repeat_command(spec, store, schedule_file)}"]),
         f"Judge    {program.command('check', str(store))}{otherwise and ' '}{otherwise}",
     ]
@@ -163,9 +158,9 @@ def text(
     return "\n".join(map(visible, lines))
 
 
-def _overview(store: Path) -> str:
-    root = stores.root_of(store)
-    return "" if root is None else f"  (all runs: {store.parent.parent / stores.OVERVIEW})"
+def _overview(store: Path) -> Iterator[str]:
+    if stores.root_of(store) is not None:
+        yield f"All runs {store.parent.parent / stores.OVERVIEW}"
 
 
 def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
@@ -217,11 +212,8 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     else:
         yield f"Findings (promised: {promised(spec)}): none"
     yield ""
-    unbroken = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
-    story_lines = textwrap.wrap(unbroken, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
-    if 0 < len(story_lines) <= _STORY_LINES:
-        yield ("Story    of the first grave finding; with a picture and logs in the report")
-        yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in story_lines)
+    if 0 < len(story) <= STORY_CHARACTERS:
+        yield f"Story    {' '.join(story.split())}"
         yield ""
     yield from _faults(verdict.statistics.faults)
     yield from _figures(verdict.statistics, judged_s)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from checkers.visible import visible_lines
+from harness.interface import program
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ NARROWEST: Final = 40
 
 _GLUE: Final = "\x1f"
 _TOGETHER: Final = re.compile(
-    r"\b(?:sudo [a-z]+ [a-z-]+|apt-get) [^;:,()]+|--[a-z-]+ [^\s-]|(?<=\d) (?=m?s\b)"
+    r"\b(?:sudo [a-z-]+ [a-z-]+|apt-get) [^;:,()]+|--[a-z-]+ [^\s-]|(?<=\d) (?=m?s\b)"
 )
 """The parts of a text that no line end divides."""
 
@@ -108,3 +109,68 @@ def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> Iter
         break_on_hyphens=False,
     )
     yield from (line.replace(_GLUE, " ") for line in lines)
+
+
+_VERDICT: Final = re.compile(r"(?P<word>[A-Z]{2,}(?: [A-Z]{2,})*)(?:, BUT KNOWN)?(?=  )")
+_LABEL: Final = re.compile(r"[A-Z][a-z]+(?: [a-z]+)? {2,}|All runs |[A-Z][a-z]+(?= \()")
+_FINDING: Final = re.compile(r"  (?P<name>[a-z-]+ x \d+ \((?P<severity>grave|warning|info)\)):")
+_ROW: Final = re.compile(r" {6}(?:#\d|\.\.\.)")
+_UNBROKEN: Final = frozenset(
+    {"Again", "All runs", "Fault", "Go on", "Judge", "Kept", "More", "Replay", "Report"}
+)
+"""The labels of lines that people copy: they are never broken."""
+
+_GREEN: Final = frozenset({"VALID", "NOTHING FOUND", "FIXED"})
+_YELLOW: Final = frozenset({"UNKNOWN", "NOT REPRODUCED", "NOT SMALLER"})
+_SEVERITIES: Final = {"grave": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def show(stream: TextIO, text: str) -> None:
+    """Print the lines of a result: wrapped, and with colours on a terminal that has them.
+
+    A verdict and a command stay on one line, so that scripts find them and people can copy them.
+    Broken lines have a hanging indentation. Foreign parts of the text were made visible before.
+    """
+    columns = width(stream)
+    if not _colours(stream):
+        print("\n".join(line for each in text.split("\n") for line in _broken(each, columns)), file=stream)
+        stream.flush()
+        return
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    on = console(stream)
+    for each in text.split("\n"):
+        shown = Text("\n".join(_broken(each, columns)))
+        for start, end, style in _styles(each):
+            shown.stylize(style, start, end)
+        on.print(shown)
+    stream.flush()
+
+
+def _colours(stream: TextIO) -> bool:
+    return not os.environ.get("NO_COLOR") and (stream.isatty() or bool(os.environ.get("FORCE_COLOR")))
+
+
+def _broken(line: str, columns: int) -> list[str]:
+    """Return the parts of a line that does not fit."""
+    label = _LABEL.match(line)
+    is_whole = _VERDICT.match(line) is not None or f"{program.command()} " in line
+    if len(line) <= columns or is_whole or (label is not None and label[0].strip() in _UNBROKEN):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    rest = " " * (label.end() if label is not None else indent + 2)
+    return list(wrapped(line[indent:], columns, first=" " * indent, rest=rest))
+
+
+def _styles(line: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the styles of a line, each with the characters it is for."""
+    if verdict := _VERDICT.match(line):
+        word = verdict["word"]
+        colour = "green" if word in _GREEN else "yellow" if word in _YELLOW else "red"
+        yield 0, verdict.end(), f"bold {colour}"
+    elif finding := _FINDING.match(line):
+        yield *finding.span("name"), _SEVERITIES[finding["severity"]]
+    elif label := _LABEL.match(line):
+        yield 0, label.end(), "bold"
+    elif _ROW.match(line):
+        yield 0, 10_000, "dim"

@@ -47,6 +47,7 @@ from harness.interface import (
 from harness.interface.errors import exhausted
 from harness.report import files, summary
 from harness.report.progress import Lines, Progress, choose
+from harness.report.terminal import show
 from harness.run import reproduction
 from harness.run.compose import Composition, compose
 from harness.run.run import Run, zero_ns
@@ -349,7 +350,7 @@ class _Attempt:
             known=self._known,
             reported=self._is_stored(),
         )
-        print(text, file=self.talk, flush=True)
+        show(self.talk, text)
 
     def _is_stored(self) -> bool:
         """Return whether the verdict is in the store: a full disk may have had no room for it."""
@@ -442,7 +443,7 @@ def check(
     judged: list[tuple[TestSpec, Verdict]] = []
     for path, stores_below in stores_by_path.items():
         if any(store.resolve() not in named for store in stores_below):
-            print(_holding(path, stores_below), file=talk)
+            show(talk, _holding(path, stores_below))
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
@@ -494,7 +495,7 @@ def _tell_known(
 ) -> None:
     names_by_spec = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
     for line in known.entry_lines(entries or (), names_by_spec):
-        print(line, file=talk, flush=True)
+        show(talk, line)
 
 
 def _check_one(
@@ -543,7 +544,7 @@ def _check_one(
         schedule_file=schedule, story=story, known=reviewed, otherwise=_options(changed),
         reported=keep,
     )  # fmt: skip
-    print(text, file=talk, flush=True)
+    show(talk, text)
     return status, document
 
 

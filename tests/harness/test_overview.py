@@ -192,7 +192,7 @@ def test_a_run_writes_it_and_check_writes_it_again(tmp_path, monkeypatch, capsys
         "1",
     ]
     assert cli.run(["test", *ran]) in (0, 2)
-    assert f"(all runs: {stores.DEFAULT / stores.OVERVIEW})" in capsys.readouterr().out
+    assert f"All runs {stores.DEFAULT / stores.OVERVIEW}\n" in capsys.readouterr().out
     page = tmp_path / stores.DEFAULT / stores.OVERVIEW
     assert "1 run of 1 test" in page.read_text()
     page.unlink()

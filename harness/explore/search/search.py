@@ -99,9 +99,9 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
     stopped = "interrupted" if interrupted else _stopped(plan, tally)
     ended = campaign(tally, plan, real_s=real_s, stopped=stopped, stored=stored)
     stores.save(store, CAMPAIGN, ended)
-    talk("\n".join(closing(tally, ended, store, smallest)))
+    talk.result(closing(tally, ended, store, smallest))
     if interrupted:
-        talk(f"Go on    {plan.resume_line(store)}")
+        talk.result([f"Go on    {plan.resume_line(store)}"])
     talk.document(ended)
     return judging.INTERRUPTED if interrupted else status(tally.ended)
 

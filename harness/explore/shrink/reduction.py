@@ -262,14 +262,17 @@ def _keep(plan: ShrinkPlan, store: Path, case: ShrinkCase, evidence: RepeatedRun
 
 
 def _not_reproduced(findings: str) -> int:
-    _TALK(f"NOT REPRODUCED  {findings}: there is nothing to make smaller")
+    _TALK.result([f"NOT REPRODUCED  {findings}: there is nothing to make smaller"])
     return judging.VALID
 
 
 def _report(start: ShrinkCase, case: ShrinkCase, path: Path, why: str, *, report: Path) -> int:
-    _TALK(f"{'NOT SMALLER' if case == start else 'SHRUNK'}  {describe(case)}: {why}")
-    for fault in case.schedule.faults:
-        _TALK(f"Fault    {msgspec.json.encode(fault).decode()}")
-    _TALK(f"Report   {report / stores.REPORT}")
-    _TALK(f"Again    {reproduction.line(path)}")
+    _TALK.result(
+        [
+            f"{'NOT SMALLER' if case == start else 'SHRUNK'}  {describe(case)}: {why}",
+            *(f"Fault    {msgspec.json.encode(fault).decode()}" for fault in case.schedule.faults),
+            f"Report   {report / stores.REPORT}",
+            f"Again    {reproduction.line(path)}",
+        ]
+    )
     return judging.INVALID

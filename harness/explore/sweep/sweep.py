@@ -98,7 +98,8 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
         talk(f"interrupted: {stored} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
-    talk("\n".join(_closing(sweep, request)))
+    talk(table.text(sweep.table))
+    talk.result(_closing(sweep, request))
     talk.document(sweep)
     return sweep.exit_status
 
@@ -142,7 +143,8 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
         for swept in _worst(request, runs)
     )
     sweep = _result(store, request, runs, worst)
-    talk("\n".join(_closing(sweep, request)))
+    talk(table.text(sweep.table))
+    talk.result(_closing(sweep, request))
     talk.document(sweep)
     return sweep.exit_status
 
@@ -297,7 +299,6 @@ def _opening(plan: SweepPlan, store: Path, made: int) -> Iterator[str]:
 
 
 def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
-    yield table.text(sweep.table)
     ended = ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
     yield ended + (f"; of the invalid ones {len(sweep.known)} as known" if request.known is not None else "")
     if request.known:
