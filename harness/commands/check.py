@@ -11,9 +11,9 @@ from harness.history.known import KnownFinding
 
 
 @click.command("check", context_settings=options.CONTEXT)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--guarantee", help="Judge by another guarantee than the test stated.")
-@options.ordered("Judge with or without order, whatever the test stated.")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--guarantee", help="Judge by this guarantee instead of the test's.")
+@options.ordered("Judge order or not, instead of what the test says.")
 @options.known()
 @options.spark_master()
 @options.as_json()
@@ -27,11 +27,11 @@ def check_command(
 ) -> int:
     """Judge stored runs again.
 
-    PATH is a run's directory, or a directory that has runs in it.
+    PATH is the directory of a run, or a directory that contains runs.
 
-    If PATH names a run, its verdict and report are written anew. Runs that are only found in a
-    directory are not changed. The page of all runs, index.html, is written anew in their store. A
-    run that was killed is judged as far as it got.
+    For the directory of a run, check rewrites the verdict and the report. Runs inside another
+    directory are judged but not changed. check also rewrites index.html, the page of all runs, in
+    their store. A killed run is judged by what it had recorded.
     """
     from harness.run import session  # noqa: PLC0415 - errors of usage need none of it
 

@@ -12,35 +12,36 @@ from harness.interface import OWN, UsageError
 
 
 @click.command("claims", context_settings=options.CONTEXT)
-@click.argument("words", metavar="[ID]...", nargs=-1)
-@click.option("--environment", help="Where the scenarios run [simulation; local with another --system].")
+@click.argument("words", metavar="[ROW]...", nargs=-1)
+@click.option("--environment", help="Where the scenarios run [simulation; local for another --system].")
 @options.hosts()
 @click.option(
     "--runs",
     type=options.COUNT_OR_NONE,
     default=1,
     show_default=True,
-    help="Runs of each scenario; 0 with --results runs none.",
+    help="Runs of each scenario. With --results, 0 runs nothing (to render stored results).",
 )
 @click.option(
-    "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
+    "--render",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the table as Markdown to this file.",
 )
 @click.option(
     "--refute",
     is_flag=True,
-    help="Run each with a broker that lacks what it is about, in the simulation: it must fail.",
+    help="Run each row with a broker that lacks the tested feature (scenarios in the simulation, probes on "
+    "processes); the row must fail.",
 )
 @click.option(
     "--results",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write runs of another --system down here, and run only what is missing of --runs.",
+    help="Record the runs of another --system in this file; make only the runs that are missing for --runs.",
 )
-@click.option(
-    "--recorded", is_flag=True, help="Judge the runs in --store once more, by what is expected today."
-)
+@click.option("--recorded", is_flag=True, help="Judge the runs in --store again by the current expectations.")
 @options.system(OWN)
 @options.settings()
-@options.known("Accepted findings (TOML): a run in which nothing else was wrong counts as expected.")
+@options.known("Accepted findings (TOML): a run whose only faults are accepted findings counts as expected.")
 @options.store()
 @options.as_json()
 def claims_command(
@@ -58,9 +59,10 @@ def claims_command(
     root: Path,
     as_json: bool,
 ) -> int:
-    """Run what the source documents claim, weaknesses included.
+    """Test the documented promises and weaknesses of the brokers.
 
-    ID is a scenario (RP14-true), a row (RP14) or a family (RP); without any, all are run.
+    ROW is a row of the claims (RP14), one of its scenarios (RP14-true), or a family of rows (RP).
+    Default: all rows.
     """
     from harness.claims import refute as refuting  # noqa: PLC0415 - Spark; most commands do without
     from harness.claims import runner  # noqa: PLC0415 - as above

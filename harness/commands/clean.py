@@ -9,10 +9,10 @@ from harness.history import judge as judging
 
 
 @click.command("clean", context_settings=options.CONTEXT)
-@click.option("--force", is_flag=True, help="Also what belongs to runs that are still going on.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--force", is_flag=True, help="Also remove what active runs use.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 def clean_command(force: bool, dry_run: bool) -> int:
-    """Remove what interrupted or killed runs left.
+    """Remove what interrupted or killed runs left behind.
 
     These are processes, containers, networks, volumes, mounts and directories. The exit status is 2
     if something could not be removed.

@@ -80,8 +80,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
 def cli() -> None:
     """Break a broker's cluster on purpose; decide if a message was lost, duplicated or reordered.
 
-    Without a command a test is run: "jepsen-run --nemesis partition --policy replication". Its
-    options are those of "jepsen-run test --help"; "jepsen-run list" says what there is.
+    Without a command, jepsen-run runs a test: "jepsen-run --nemesis partition --policy
+    replication". "jepsen-run test --help" shows its options. The systems, policies, nemeses and
+    workloads are shown by "jepsen-run list".
     """
 
 

@@ -11,7 +11,7 @@ from harness.commands import options
 
 @click.command("conformance", context_settings=options.CONTEXT)
 @options.system()
-@click.option("--policy", help="High-availability policy of the brokers [the system's first].")
+@click.option("--policy", help="High-availability policy of the brokers [the first policy of the system].")
 @click.option("--environment", default="local", show_default=True, help="Where the brokers run.")
 @click.option("--pairs", type=options.COUNT, default=1, show_default=True, help="Live-backup pairs.")
 @options.store()
@@ -19,9 +19,9 @@ from harness.commands import options
 def conformance_command(
     system: str | None, policy: str | None, environment: str, pairs: int, root: Path, as_json: bool
 ) -> int:
-    """Try what a system's module says of its brokers.
+    """Check whether brokers behave as their system's class states.
 
-    No faults are injected; each statement of the module gives a row.
+    No faults are injected. The output has one row for each statement.
     """
     from harness.run import conform  # noqa: PLC0415 - imports every part; errors of usage need none
 

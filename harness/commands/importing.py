@@ -13,18 +13,29 @@ from harness.history.known import KnownFinding
 
 @click.command("import", context_settings=options.CONTEXT)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--format", "kind", metavar="jepsen-edn|jsonl|csv", help="What FILE is [its name says].")
-@click.option("--name", help="Name of the test [that of the file].")
-@click.option("--guarantee", help="at-most-once, at-least-once or exactly-once [at-least-once].")
+@click.option("--format", "kind", metavar="jepsen-edn|jsonl|csv", help="Format of FILE [from its name].")
+@click.option("--name", help="Name of the test [the file's name].")
+@click.option(
+    "--guarantee",
+    help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
+)
 @options.ordered()
-@click.option("--drained", is_flag=True, help="All that was left was received in the end: the rest is lost.")
-@click.option("--fifo", is_flag=True, help="A queue without groups was promised to be in order as a whole.")
+@click.option(
+    "--drained",
+    is_flag=True,
+    help="Every queue was emptied at the end, so a missing message is lost.",
+)
+@click.option(
+    "--fifo",
+    is_flag=True,
+    help="The brokers promise the order of the whole queue where messages have no group.",
+)
 @click.option(
     "--ack-wait",
     "ack_wait_s",
     type=options.NUMBER,
     metavar="SECONDS",
-    help="The brokers take a message back that is not acknowledged for so long [never].",
+    help="Seconds after which the brokers take back a message without an acknowledgement [never].",
 )
 @options.store()
 @options.known()
@@ -44,10 +55,10 @@ def import_command(
     spark_master: str | None,
     as_json: bool,
 ) -> int:
-    """Judge a history of another harness.
+    """Judge a history that another test program recorded.
 
-    The history is one of Jepsen's, JSON lines, or a table. It becomes a run in the store, which
-    "check" judges again. FILE is read line by line; one that cannot be read leaves nothing there.
+    FILE is a Jepsen history (EDN), JSON lines, or a CSV table. It is stored as a run, which "check"
+    can judge again. If FILE cannot be read, nothing is stored.
     """
     from harness.history.importers import importing  # noqa: PLC0415 - imports Arrow, as most commands do not
     from harness.run import session  # noqa: PLC0415 - as above

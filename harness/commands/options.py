@@ -37,7 +37,7 @@ class _Finite(click.types.FloatParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is no number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
 
 
@@ -86,7 +86,7 @@ def hosts() -> Callable[[Command], Command]:
         multiple=True,
         callback=_hosts,
         metavar="FILE|USER@ADDRESS",
-        help="Machines of --environment ssh: a hosts.toml, or each by itself.",
+        help="Machines for --environment ssh: one hosts.toml, or one USER@ADDRESS for each --host.",
     )
 
 
@@ -103,13 +103,13 @@ def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | N
 
 
 def spark_master(
-    does: str = "checks", otherwise: str = "all cores of this machine"
+    does: str = "runs the checks", otherwise: str = "all cores of this machine"
 ) -> Callable[[Command], Command]:
     """Return ``--spark-master``; ``does`` is what the cluster is for."""
     return click.option("--spark-master", callback=_master, help=f"Spark cluster that {does} [{otherwise}].")
 
 
-def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
+def store(keeps: str = "the results") -> Callable[[Command], Command]:
     """Return ``--store``, the directory of all results, as ``root``; ``keeps`` is what it has."""
     return click.option(
         "--store",
@@ -118,7 +118,7 @@ def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
         default=stores.DEFAULT,
         show_default=True,
         callback=_store,
-        help=f"Where {keeps}.",
+        help=f"Directory of {keeps}.",
     )
 
 
@@ -133,7 +133,7 @@ def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
 
 
 def known(
-    text: str = "Accepted findings (TOML): a run in which all is known counts as a success.",
+    text: str = "Accepted findings (TOML): a run whose grave findings are all accepted counts as a success.",
 ) -> Callable[[Command], Command]:
     """Return ``--known``, as ``accepted``: the entries of the file."""
     path = click.Path(path_type=Path)
@@ -171,7 +171,7 @@ def _check_entry(entry: findings.KnownFinding) -> None:
         choose("policy", entry.policy, systems.get(entry.system).policies)
 
 
-def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:
+def as_json(text: str = "Print one JSON document on standard output.") -> Callable[[Command], Command]:
     """Return ``--json``, as ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help=text)
 
@@ -192,7 +192,7 @@ def home() -> Callable[[Command], Command]:
         type=click.Path(path_type=Path),
         expose_value=False,
         callback=_system_home,
-        help="Where the distribution of these brokers is unpacked.",
+        help="Directory of the brokers' unpacked distribution.",
     )
 
 
@@ -204,7 +204,7 @@ def _system_home(context: click.Context, parameter: click.Parameter, path: Path 
 
 def policy() -> Callable[[Command], Command]:
     """Return ``--policy``; None if it is not given."""
-    text = "High-availability policy of the brokers [replication; else the system's only one]."
+    text = "High-availability policy of the brokers [replication, or the only policy of the system]."
     return click.option("--policy", help=text)
 
 
@@ -215,12 +215,12 @@ def settings() -> Callable[[Command], Command]:
         "settings",
         multiple=True,
         metavar="NODE:PROPERTY=VALUE",
-        help='A broker property; NODE "*" is every node. Repeatable.',
+        help='Set a broker property; NODE "*" means every node. Repeatable.',
     )
 
 
 def ordered(
-    text: str = "Whether order within a group is promised [ordered].",
+    text: str = "Whether the brokers promise the order within a group [ordered].",
 ) -> Callable[[Command], Command]:
     """Return ``--ordered`` and ``--unordered``; None if neither is given."""
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
@@ -240,13 +240,13 @@ def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Comm
         "--resume",
         "store",
         type=click.Path(path_type=Path),
-        help=f"Go on with the {noun} in this directory; {more}.",
+        help=f"Continue the {noun} in this directory; {more}.",
     )
     jobs = click.option(
         "--jobs",
         type=COUNT,
         callback=lambda _, __, value: value or cores(),
-        help="Processes that simulate [one for each processor].",
+        help="Number of processes that simulate runs [one for each processor].",
     )
 
     def add(command: Command) -> Command:

@@ -12,18 +12,19 @@ from harness.commands import options
 
 @click.command("replay", context_settings=options.CONTEXT)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--times", type=options.COUNT, help="Runs [1 in the simulation, 3 elsewhere].")
-@click.option("--environment", help="Where to run it [where it was found].")
+@click.option("--times", type=options.COUNT, help="Number of runs [1 in the simulation, 3 elsewhere].")
+@click.option("--environment", help="Environment of the runs [that of the finding].")
 @options.home()
-@options.store("runs on real processes are kept")
+@options.store("the runs on real processes")
 @options.spark_master()
 @options.as_json()
 def replay_command(**given: Any) -> int:
-    """Run a finding again.
+    """Repeat a run and see whether its findings come back.
 
-    PATH is a repro.json or a run's directory.
+    PATH is a repro.json or the directory of a run.
 
-    The result is exact in the simulation, and k of n runs elsewhere.
+    In the simulation one run decides. Elsewhere the result says in how many of the runs a finding
+    came back.
     """
     from harness.explore import replay  # noqa: PLC0415 - errors of usage need none of it
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @options.system()
 @options.policy()
 @options.listed(
-    "--nemesis", "nemeses", "Faults to draw from, with commas [all that the brokers promise to survive]."
+    "--nemesis",
+    "nemeses",
+    "Kinds of faults to draw from, separated by commas [all that the brokers promise to survive].",
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
@@ -28,48 +30,51 @@ if TYPE_CHECKING:
     "--length",
     "length_s",
     type=options.MORE_THAN_ZERO,
-    help="Virtual seconds of load and faults in a run [8].",
+    help="Virtual seconds of load and faults in each run [8].",
 )
-@click.option("--rate", type=options.NUMBER, help="Sends a second, all producers together [40].")
+@click.option("--rate", type=options.NUMBER, help="Sends per second of all producers together [40].")
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @options.ordered()
 @click.option(
     "--bounded/--unbounded",
     default=None,
-    help="Keep to what the documents promise to survive, or mix everything [bounded].",
+    help="Draw only faults that the documents promise to survive, or combine any faults [bounded].",
 )
-@click.option("--runs", type=options.COUNT, help="End after so many runs.")
+@click.option("--runs", type=options.COUNT, help="Number of runs after which the search ends.")
 @click.option(
     "--time-limit",
     "time_limit_s",
     type=options.MORE_THAN_ZERO,
-    help="End after so many seconds, making a finding smaller included [600 if there is no --runs].",
+    help="Seconds after which the search ends, including the time for making a finding smaller [600 without "
+    "--runs].",
 )
-@click.option("--keep-going", is_flag=True, default=None, help="Go on after a finding.")
+@click.option("--keep-going", is_flag=True, default=None, help="Continue after a finding.")
 @click.option(
     "--shrink",
     "shrink_limit_s",
     type=options.NOT_NEGATIVE,
-    help="Seconds for making a finding smaller, within the time limit; 0 leaves it as found [180].",
+    help="Seconds for making a finding smaller, within the time limit; 0 keeps the finding as it was found "
+    "[180].",
 )
-@click.option("--seed", type=int, help="Repeats an earlier search [drawn and printed].")
+@click.option("--seed", type=int, help="Seed of the search; repeats an earlier one [drawn and printed].")
 @click.option(
     "--spec",
     "spec_file",
     type=click.Path(path_type=Path),
-    help="A test from a file; what it says is not drawn, but for faults and seed. Other options change it.",
+    help="Test from a file (spec.json): the search draws only faults, seed and more broker properties. "
+    "Other options override the file.",
 )
 @options.settings()
 @options.exploring(
     "search",
-    "--runs, --time-limit, --keep-going and --shrink may be given anew",
-    "simulates",
-    "processes of this machine",
+    "--runs, --time-limit, --keep-going and --shrink may be changed",
+    "simulates the runs",
+    "processes on this machine",
 )
 def search_command(store: Path | None, **given: Any) -> int:
-    """Draw runs until one breaks the guarantee.
+    """Run random simulated tests until one breaks the guarantee.
 
-    The runs are simulated. At the end the search lists what never happened in any of them.
+    At the end the search lists what never happened in any run.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part
     from harness.explore.search import search  # noqa: PLC0415 - as above

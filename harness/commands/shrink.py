@@ -13,26 +13,36 @@ from harness.interface import UsageError
 
 @click.command("shrink", context_settings=options.CONTEXT)
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--environment", help="Where to run it [where it was found].")
+@click.option("--environment", help="Environment of the runs [that of the finding].")
 @options.listed(
     "--finding",
     "findings",
-    "Findings that must come, all of them, with commas [those of PATH; in the simulation its first].",
+    "Findings that must all occur, separated by commas [those of PATH; in the simulation its first].",
 )
-@click.option("--need", type=options.COUNT, help="Runs that must give the findings, on real processes [1].")
-@click.option("--times", type=options.COUNT, help="Runs of each schedule at the most, on real processes [3].")
-@click.option("--runs", type=options.COUNT, help="Runs in all [300 in the simulation, 60 elsewhere].")
+@click.option(
+    "--need",
+    type=options.COUNT,
+    help="Number of runs in which the findings must occur, on real processes [1].",
+)
+@click.option(
+    "--times", type=options.COUNT, help="Maximum number of runs of each schedule, on real processes [3]."
+)
+@click.option(
+    "--runs",
+    type=options.COUNT,
+    help="Maximum number of runs in total [300 in the simulation, 60 elsewhere].",
+)
 @click.option(
     "--time-limit",
     "time_limit_s",
     type=options.MORE_THAN_ZERO,
-    help="Begin no run after so many seconds of runs [3600].",
+    help="Start no new run after this many seconds of runs [3600].",
 )
 @click.option(
     "--resume",
     "store",
     type=click.Path(path_type=Path),
-    help="Go on with the shrinking in this directory; --runs and --time-limit may ask for more.",
+    help="Continue the shrinking in this directory; --runs and --time-limit may be raised.",
 )
 @options.home()
 @options.store()
@@ -46,9 +56,10 @@ def shrink_command(
 ) -> int:
     """Make a finding smaller.
 
-    PATH is a repro.json or a run's directory.
+    PATH is a repro.json or the directory of a run.
 
-    On real processes a smaller schedule counts if k of n runs give the findings (--need, --times).
+    On real processes, shrink accepts a smaller schedule if the findings occur in --need of at most
+    --times runs.
     """
     from harness.explore.shrink import reduction  # noqa: PLC0415 - imports every part; errors of usage need none
 

@@ -12,16 +12,23 @@ from harness.history.known import KnownFinding
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
-@click.option("--runs", type=options.COUNT, help="Runs, shared out over the cells [100].")
 @click.option(
-    "--environment", help="Where the brokers run; outside the simulation one run after another [simulation]."
+    "--runs",
+    type=options.COUNT,
+    help="Number of runs, divided among the cells (one policy with one nemesis each) [100].",
+)
+@click.option(
+    "--environment",
+    help="Where the brokers run; outside the simulation, the runs are made one after another [simulation].",
 )
 @options.system()
-@options.listed("--policy", "policies", "Policies, with commas [replication; else the system's only one].")
+@options.listed(
+    "--policy", "policies", "Policies, separated by commas [replication, or the only policy of the system]."
+)
 @options.listed(
     "--nemesis",
     "nemeses",
-    "Nemeses, with commas; each run has one [all that the policy is promised to survive].",
+    "Nemeses, separated by commas; one per run [all that the policy promises to survive].",
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
@@ -29,20 +36,22 @@ from harness.history.known import KnownFinding
     "--time-limit",
     "time_limit_s",
     type=options.NUMBER,
-    help="Seconds of load and faults in a run [8; 60 deployed].",
+    help="Seconds of load and faults in each run [8 in the simulation, else 60].",
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
-@click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
+@click.option("--seed", type=int, help="Seed of the sweep; repeats an earlier one [drawn and printed].")
 @options.settings()
 @options.known()
-@options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
+@options.exploring(
+    "sweep", "--runs may be raised", "simulates and checks the runs", "all cores of this machine"
+)
 def sweep_command(
     runs: int | None, store: Path | None, accepted: tuple[KnownFinding, ...] | None, **given: Any
 ) -> int:
     """Make many runs, and count what breaks.
 
-    A sweep counts how often each nemesis breaks each policy. Simulated runs are judged as one job
-    of Spark.
+    A sweep counts how often each nemesis breaks each policy. One Spark job judges all simulated
+    runs.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above

@@ -20,75 +20,90 @@ from harness.systems import registry as systems
 @options.system()
 @options.policy()
 @options.listed(
-    "--nemesis", "nemeses", "What breaks the cluster: names with commas, for example partition,kill."
+    "--nemesis",
+    "nemeses",
+    "What breaks the cluster: names separated by commas, for example partition,kill [none].",
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option(
-    "--environment", help="Where the brokers run; auto takes docker where an engine answers [auto]."
+    "--environment",
+    help="Where the brokers run; auto is docker if a Docker engine answers, else local [auto].",
 )
 @options.hosts()
 @click.option(
     "--attach",
     "attach_file",
     type=click.Path(path_type=Path),
-    help="A cluster that runs already (TOML): it is loaded and judged, and broken by your hooks only.",
+    help="TOML file of a running cluster; only your hooks break it.",
 )
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option("--time-limit", "time_limit_s", type=options.NUMBER, help="Seconds of load and faults [40].")
 @click.option(
     "--rate",
     type=options.NUMBER,
-    help="Sends a second, all producers together; 0 is as fast as possible [200].",
+    help="Sends per second of all producers together; 0 means as fast as possible [200].",
 )
-@click.option("--producers", type=int, help="Producers [6].")
-@click.option("--consumers", type=int, help="Consumers [6].")
-@click.option("--groups", type=int, help="Message groups [12].")
-@click.option("--queues", type=int, help="Queues; of subscriptions, topics of each pair [1].")
+@click.option("--producers", type=int, help="Number of producers [6].")
+@click.option("--consumers", type=int, help="Number of consumers [6].")
+@click.option("--groups", type=int, help="Number of message groups [12].")
+@click.option(
+    "--queues", type=int, help="Number of queues; for workload subscriptions, topics of each pair [1]."
+)
 @click.option(
     "--churn",
     type=options.NUMBER,
-    help="How many times as often subscriptions are left, and dropped and made again [1].",
+    help="Factor for how often subscriptions are left, deleted and created again [1].",
 )
 @click.option(
     "--send-again",
     is_flag=True,
     default=None,
-    help="Send what nobody answered once more, with an id by which brokers take it once.",
+    help="Repeat a send that got no answer, with an ID that lets the brokers accept the message only once.",
 )
 @click.option(
     "--reuse-transactions",
     is_flag=True,
     default=None,
-    help="Clients call all their transactions the same.",
+    help="All clients give all their transactions the same name.",
 )
 @click.option(
     "--close-groups",
     is_flag=True,
     default=None,
-    help="Some messages of workload groups close their group (JMSXGroupSeq -1).",
+    help="In workload groups, some messages close their group (JMSXGroupSeq -1).",
 )
 @click.option(
     "--change-selectors",
     is_flag=True,
     default=None,
-    help="Durable subscriptions are made again with another selector now and then.",
+    help="Durable subscriptions are sometimes created again with another selector.",
 )
 @click.option(
     "--large-message-share",
     type=options.NUMBER,
-    help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0].",
+    help="Share of the messages, 0 to 1, with a body of 150,000 bytes [0].",
 )
 @click.option(
     "--hold", "hold_s", type=options.NUMBER, help="Seconds from a delivery to its acknowledgement [0.02]."
 )
-@click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
-@options.listed("--shape", "shapes", "Shapes of partitions, with commas [all that fit].")
+@click.option(
+    "--prefetch",
+    type=int,
+    help="Number of messages that a consumer may hold without acknowledging them [100].",
+)
 @options.listed(
-    "--target", "targets", "Targets of node faults, with commas: live, backup, one, minority, majority, all."
+    "--shape",
+    "shapes",
+    "Shapes of partitions, separated by commas [all that are possible with these brokers].",
+)
+@options.listed(
+    "--target",
+    "targets",
+    "Targets of node faults, separated by commas: live, backup, one, minority, majority, all.",
 )
 @click.option("--interval", "interval_s", type=options.NUMBER, help="Seconds between faults [8].")
 @click.option("--duration", "duration_s", type=options.NUMBER, help="Seconds a fault lasts [6].")
-@click.option("--seed", type=int, help="Repeats the choices of an earlier run [drawn and printed].")
+@click.option("--seed", type=int, help="Seed; repeats the choices of an earlier run [drawn and printed].")
 @click.option(
     "--guarantee",
     help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
@@ -98,25 +113,25 @@ from harness.systems import registry as systems
     "--compare-backups",
     is_flag=True,
     default=None,
-    help="Before the drain, compare what lives hold with what their backups have copies of.",
+    help="Before the drain, compare the queues of each live broker with those of its backup.",
 )
 @click.option(
     "--schedule",
     "schedule_file",
     type=click.Path(path_type=Path),
-    help="Faults from a file (schedule.json of an earlier run) instead of made ones.",
+    help="Faults from a file (schedule.json of an earlier run) instead of drawn ones.",
 )
 @click.option(
     "--spec",
     "spec_file",
     type=click.Path(path_type=Path),
-    help="A test from a file (spec.json of an earlier run); other options change it.",
+    help="Test from a file (spec.json of an earlier run); other options override it.",
 )
 @options.settings()
 @options.known()
 @options.store()
 @options.spark_master()
-@options.as_json("One JSON document on standard output, everything else on standard error.")
+@options.as_json("Print one JSON document on standard output and everything else on standard error.")
 @click.option("--name", help="Name of the test in the store [from policy and nemesis].")
 def test_command(
     settings: tuple[str, ...],
