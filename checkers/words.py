@@ -22,9 +22,18 @@ from checkers.visible import visible
 Row = Mapping[str, Any]
 
 
+NS_MAX: Final = 1_000_000
+"""The time below which a history counts events rather than time (ns); no cluster starts in it."""
+
+
 def seconds(time_ns: int | None) -> str:
-    """Return a time as text in seconds with three decimals, or "?" if it is not known."""
-    return "?" if time_ns is None else f"{time_ns / 1e9:.3f} s"
+    """Return a time as text in seconds with three decimals, or "?" if it is not known.
+
+    A history of another harness may have numbers in place of times, which seconds would hide.
+    """
+    if time_ns is None:
+        return "?"
+    return f"{time_ns} ns" if 0 < time_ns < NS_MAX else f"{time_ns / 1e9:.3f} s"
 
 
 def place(i: Instance) -> str:

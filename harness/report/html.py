@@ -18,13 +18,17 @@ import msgspec
 
 from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
+from checkers.words import NS_MAX, seconds
 from harness.history import judge as judging
 from harness.history import known, parquet, store
-from harness.interface import OWN, Schedule, TestSpec, program
+from harness.interface import IMPORTED, OWN, Schedule, TestSpec, program
 from harness.report import consequences, figure, palette, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
+from harness.report.narrative.cluster_state import listed
+from harness.report.narrative.sentences import capital
 from harness.report.summary import (
+    by_cause,
     pauses,
     promised,
     size,
@@ -91,10 +95,11 @@ def write(directory: Path) -> Path:
             }
             for group in consequences.grouped(verdict.findings, reader.control)
         ],
-        figure=markupsafe.Markup(figure.draw(picture)),  # noqa: S704 - drawn by us, every text in it escaped there
+        figure=markupsafe.Markup(figure.draw(picture)) if _is_drawable(picture) else "",  # noqa: S704 - drawn by us, every text in it escaped there
         bands=picture.bands,
         figures=_figures(verdict, spec, run, picture),
         again=stored_repeat_command(directory) or run.again,
+        repeats=_repetition(spec, run),
         check=program.command("check", str(directory)),
         spec_text=_json(spec),
         schedule_text=_json(schedule),
@@ -109,13 +114,11 @@ def write(directory: Path) -> Path:
 def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, environment: str) -> str:
     """Return one sentence that says what was tested and what was found."""
     kinds = dict.fromkeys(fault.kind for fault in (schedule.faults if schedule is not None else ()))
-    faults = f"the faults {', '.join(kinds)}" if kinds else "no faults"
-    grave = [finding for finding in verdict.findings if finding.severity == "grave"]
+    faults = f"faults {', '.join(kinds)}" if kinds else "no faults"
+    grave = [finding for finding in by_cause(verdict.findings) if finding.severity == "grave"]
     outcome = {
         True: "nothing that the guarantee forbids was found",
-        False: f"{len(grave)} kinds of violation were found"
-        if len(grave) != 1
-        else f"{grave[0].name} was found",
+        False: f"{listed([finding.name for finding in grave])} {'was' if len(grave) == 1 else 'were'} found",
         None: "no verdict is possible",
     }[verdict.valid]
     if spec.imported is not None:
@@ -126,6 +129,20 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
         f"{environment or spec.environment} environment, "
         f"{faults}, seed {spec.seed}: {outcome}."
     )
+
+
+def _is_drawable(picture: timeline.Timeline) -> bool:
+    """Return whether there is a time axis to draw on, and something to draw."""
+    return picture.end_s - picture.begin_s >= LEAST_S and bool(picture.rates or picture.lanes)
+
+
+def _repetition(spec: TestSpec, run: store.RunRecord) -> str:
+    """Return a sentence that says how far the command gives the same history again."""
+    if spec.imported is not None:
+        return "The same file gives the same history."
+    if run.environment == "simulation":
+        return "The same version of jepsen-run gives the same history again, row by row."
+    return "The same seed draws the same faults; the brokers' timing still differs from run to run."
 
 
 def facts(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[str, str]]:
@@ -179,7 +196,7 @@ def _finding(finding: Finding, story: dict[str, Any] | None, reviewed: known.Rev
         "count": finding.count,
         "tag": TAGS[finding.severity],
         "known": "" if known_as is None else str(known_as),
-        "message": finding.sentence,
+        "message": capital(finding.sentence),
         "story": story,
         "columns": used,
         "witness": [
@@ -197,7 +214,8 @@ def _story(
     story = stories.compose(finding, reader.excerpt_of(finding))
     if not story.steps:
         return None
-    story = logbook.placed(story, logs, run)
+    if run.environment != IMPORTED:
+        story = logbook.placed(story, logs, run)
     witness = set(finding.witness.indexes)
     drawn = sequence.slices(story)
     return {
@@ -208,9 +226,10 @@ def _story(
             (role, markupsafe.Markup(palette.key(stroke)))  # noqa: S704 - as the figure
             for role, stroke in sequence.legend(story)
         ],
-        "began": f"{story.standing.began / 1e9:.3f} s",
+        "began": story.standing.seconds(story.standing.began) if story.standing.loaded >= 0 else "",
         "left_out": story.left_out,
         "notes": story.notes,
+        "numbered": any("sequence" in row for row in story.rows),
         "messages": [
             (story.names.message(message), message)
             for message in dict.fromkeys(
@@ -219,7 +238,7 @@ def _story(
         ],
         "steps": [
             {
-                "time": f"{step.at / 1e9:.3f}",
+                "time": story.standing.seconds(step.at).removesuffix(" s"),
                 "words": step.words,
                 "svg": markupsafe.Markup(slice_drawn.svg),  # noqa: S704 - as the figure
                 "pause": slice_drawn.pause,
@@ -242,7 +261,7 @@ def _row_in_words(row: excerpt.Row) -> str:
 
 def _cell(column: str, value: object) -> object:
     if column in {"time", "time_low", "time_high"} and isinstance(value, int):
-        return f"{value / 1e9:.4f} s"
+        return seconds(value) if value < NS_MAX else f"{value / 1e9:.4f} s"
     return value
 
 
@@ -254,13 +273,15 @@ def _figures(
         ("guarantee", promised(spec)),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
-        ("set-up", f"{picture.set_up_s:.1f} s, to {picture.begin_s:.1f} s: there load and picture begin"),
-        ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
+    if spec.imported is None:
+        rows.append(("set-up", f"{picture.set_up_s:.1f} s; the load begins at {picture.begin_s:.1f} s"))
+    over = _duration(statistics.duration_s, simulated=False)
+    rows.append(("history", f"{statistics.rows:,} rows{over and f' over {over}'}"))
     for f, types in sorted(statistics.operations.items()):
         if f in CLIENT_OPERATIONS:
             rows.append((f, ", ".join(f"{count:,} {kind}" for kind, count in sorted(types.items()))))
-    for f, latency in sorted(statistics.latency.items()):
+    for f, latency in sorted(statistics.latency.items()) if over else ():
         rows.append((f"latency of {f}", _latency(latency)))
     rows += [
         (f"recovery from {fault.fault} at {fault.start_s:.1f} s", pauses(fault))

@@ -226,9 +226,7 @@ def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> 
             start_s=seconds(fault.begin),
             end_s=end_s if fault.end is None else seconds(fault.end),
             target=fault.target,
-            observed=fault.observations
-            if isinstance(fault.observations, str)
-            else ", ".join(f"{place}: {observation}" for place, observation in fault.observations.items()),
+            observed=fault.observed,
             bit=fault.bit,
             found_target=fault.found_target,
         )

@@ -14,7 +14,7 @@ from scenes import SCENES
 
 from checkers.anomaly import ANOMALIES
 from checkers.schema import NEMESIS
-from harness.report.narrative import paragraphs, story
+from harness.report.narrative import cluster_state, paragraphs, story
 from harness.report.narrative.sentences import phrase
 
 
@@ -53,7 +53,7 @@ EXPECTED = {
             "Session 1 ended at 2.000 s (broker silent).",
             (
                 "Nobody got p1#2 after that, and when the queues had been drained no store of any broker "
-                "held it (looked into from 9.000 s on)."
+                "held it (they were read from 9.000 s on)."
             ),
             (
                 "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
@@ -172,7 +172,7 @@ EXPECTED = {
             "Subscription bob of the same topic got it: a1 delivered p1#4 to session 2 at 1.100 s.",
             (
                 "No consumer of subscription alice ever got p1#4, and when the queues had been drained "
-                "no store of any broker held it (looked into from 9.000 s on)."
+                "no store of any broker held it (they were read from 9.000 s on)."
             ),
             (
                 "A message whose send was acknowledged must be delivered until it is acknowledged, or be "
@@ -466,7 +466,7 @@ EXPECTED = {
             ),
             (
                 "No consumer ever got p1#2, and when the queues had been drained no store of any broker "
-                "held it (looked into from 9.000 s on)."
+                "held it (they were read from 9.000 s on)."
             ),
             (
                 "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
@@ -1376,3 +1376,28 @@ def test_the_story_of_a_reply_in_the_wrong_queue_tells_of_the_right_one():
     text = paragraphs.paragraph(scene.story("corrupted"))
     assert text.startswith("Temporary queue /temp-queue/r0 was made at 0.200 s by session 1")
     assert "Its queue was /temp-queue/r0 when it was sent and /temp-queue/r1 when it arrived." in text
+
+
+def crossing(left, right):
+    """The links between two sides, both ways; zones have none between them."""
+    links = [f"{a}->{b}" for a in left for b in right if not (a[0] == b[0] == "z")]
+    return [*links, *("->".join(reversed(link.split("->"))) for link in links)]
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (crossing(["b2"], ["a1", "a2", "zone1"]), "b2 <-> a1, a2, zone1 lost"),
+        (crossing(["zone1", "a1"], ["zone2", "a2", "b1"]), "zone1, a1 <-> a2, b1, zone2 lost"),
+        (["a1->a2", "a1->b1"], "a1 -> a2, b1 lost"),
+        (["a1->a2"], "a1->a2 lost"),
+        (["a1->a2", "a2->b1"], "a1->a2, a2->b1 lost"),
+        (crossing(["a1"], ["a2", "b1"])[:-1], "a1->a2, a1->b1, a2->a1 lost"),
+        (["a1", "a2/clock"], "a1, a2/clock lost"),
+    ],
+)
+def test_a_partition_is_told_by_its_two_sides(links, words):
+    value = {"label": "f", "observed": dict.fromkeys(links, "lost")}
+    row = {"index": 1, "time": 0, "process": NEMESIS, "type": "info", "f": "partition",
+           "value": json.dumps(value)}  # fmt: skip
+    assert cluster_state.break_of([row]).observed == words

@@ -15,9 +15,12 @@ from typing import Any, Final
 
 from checkers.excuses import records
 from checkers.schema import MONITOR, NEMESIS
+from checkers.words import seconds
 from harness.report.narrative.excerpt import Row
 
 HEAL: Final = "heal:"
+ZONE: Final = "zone"
+"""The begin of the names of client zones."""
 SILENT: Final = "unreachable"
 CHANGES_MAX: Final = 6
 """The maximum number of changes in one sentence."""
@@ -60,16 +63,20 @@ class Break:
 
     @property
     def observed(self) -> str:
-        """The observations of probes, equal ones together: ``a1->a2, a2->a1 lost``.
+        """The observations of probes, equal ones together: ``a1, zone1 <-> a2, b1 lost``.
 
-        Of many places only their number is given.
+        Links between two sides are named by the sides. Of many other places only the first are
+        named.
         """
         if isinstance(self.observations, str):
             return self.observations
         alike: dict[str, list[str]] = {}
         for where, observation in self.observations.items():
             alike.setdefault(str(observation), []).append(str(where))
-        return "; ".join(f"{_listed_places(places)} {observation}" for observation, places in alike.items())
+        return "; ".join(
+            f"{_sides(places) or _listed_places(places)} {observation}"
+            for observation, places in alike.items()
+        )
 
     def in_force(self, at: int) -> bool:
         """Return whether the fault had begun and was not healed yet."""
@@ -87,7 +94,8 @@ class Break:
 class Standing:
     """The rows that were not recorded by clients, and answers from them about the cluster's state.
 
-    ``began`` is when the load began. Moments in words are those of the history, as in its rows.
+    ``began`` is when the load began, ``is_drained`` whether another harness says that everything
+    was received in the end. Moments in words are those of the history, as in its rows.
     """
 
     def __init__(self, control: Iterable[Row], began: int) -> None:
@@ -96,6 +104,7 @@ class Standing:
         self.loaded = next(
             (row["index"] for row in self._control if row["f"] == "phase" and row.get("value") == "load"), -1
         )
+        self.is_drained = any(row["f"] == "phase" and row.get("value") == "drained" for row in self._control)
         self.roles: dict[str, list[Row]] = {}
         self.protection: dict[str, list[Row]] = {}
         for row in self._control:
@@ -106,7 +115,7 @@ class Standing:
 
     def seconds(self, at: int | None) -> str:
         """Return a moment in words for people."""
-        return "?" if at is None else f"{at / 1e9:.3f} s"
+        return seconds(at)
 
     # ---------------------------------------------------------------------------------------- roles
 
@@ -221,7 +230,7 @@ class Standing:
         A fault of something that all share, a store or a database, always may.
         """
         uninvolved = set(self.roles) - set(brokers)
-        elsewhere = {end for end in fault.ends if end in uninvolved or end.startswith("zone")}
+        elsewhere = {end for end in fault.ends if end in uninvolved or end.startswith(ZONE)}
         return not fault.ends or fault.ends > elsewhere
 
     def force(self, at: int | None) -> str:
@@ -376,6 +385,34 @@ def _listed_places(places: list[str]) -> str:
     """Return the first of the places, and how many more there are."""
     more = len(places) - _PLACES
     return ", ".join(places[:_PLACES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sides(places: Sequence[str]) -> str:
+    """Return the two sides that links separate, ``a1 <-> a2, b1``; "" if they separate none.
+
+    Links of one direction are named ``a1 -> a2, b1``. There are no links between client zones.
+    """
+    links = {(start, end) for start, arrow, end in (place.partition("->") for place in places) if arrow}
+    if len(links) != len(places) or len(links) < 2:
+        return ""
+    back = {(end, start) for start, end in links}
+    ends = list(dict.fromkeys(end for place in places for end in place.split("->")))
+    if links == back:
+        arrow, left, right = "<->", [ends[0]], list[str]()
+        for _ in ends:  # each time the sides grow by the ends that are linked to the other side
+            right = [end for end in ends if any((other, end) in links for other in left)]
+            left = [ends[0], *(end for end in ends[1:] if any((other, end) in links for other in right))]
+    else:
+        arrow = "->"
+        left, right = ([end for end in ends if any(link[at] == end for link in links)] for at in (0, 1))
+    crossing = {
+        (start, end)
+        for start in left
+        for end in right
+        if not (start.startswith(ZONE) and end.startswith(ZONE))
+    }
+    separated = crossing | {(end, start) for start, end in crossing} if arrow == "<->" else crossing
+    return f"{', '.join(left)} {arrow} {', '.join(right)}" if separated == links else ""
 
 
 def observed(row: Row) -> dict[str, Any]:

@@ -92,4 +92,4 @@ def _short(row: Row) -> str:
     if "producer" in row and "sequence" in row:
         return f"p{row['producer']}#{row['sequence']}"
     name = row.get("value")
-    return f"m{row['message'] if name is None or json_object(name) is not None else name}"
+    return f"m{row['message']}" if name is None or json_object(name) is not None else str(name)

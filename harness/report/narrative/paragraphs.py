@@ -95,8 +95,10 @@ def _neighbours(clauses: Clauses) -> list[str]:
 
 
 def _lost(clauses: Clauses) -> list[str]:
+    if clauses.standing.is_drained:
+        return _missing(clauses, ", and the history says that everything left was received in the end.")
     browse = next(iter(clauses.shown_rows("phase", value="browse")), None)
-    looked = "" if browse is None else f" (looked into from {clauses.at(browse)} on)"
+    looked = "" if browse is None else f" (they were read from {clauses.at(browse)} on)"
     return _missing(
         clauses, f", and when the queues had been drained no store of any broker held it{looked}."
     )

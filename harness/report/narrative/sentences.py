@@ -25,6 +25,12 @@ _PHASES: Final = {
     "browse": "The drain is over; the stores of every broker are looked into.",
     "end": "The test ends.",
 }
+_IMPORTED_PHASES: Final = {
+    "drain": "The history ends.",
+    "drained": "Everything that was left had been received, as the history says.",
+    "browse": "So no store holds a message any more.",
+}
+"""The phases of a history of another harness that ends with empty queues."""
 _ERROR_MAX: Final = 160
 _ROLES: Final = {
     "live": "serves clients",
@@ -124,6 +130,8 @@ def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
     if row["f"] == "view":
         return _of_view(row, standing)
     value = str(row.get("value", row["f"]))
+    if standing.is_drained and value in _IMPORTED_PHASES:
+        return value, _IMPORTED_PHASES[value]
     return value, _PHASES.get(value, f"{value}.")
 
 
