@@ -12,7 +12,7 @@ import os
 import sys
 
 import pytest
-import third
+import share
 from hypothesis import HealthCheck, settings
 from needs import OF_THE_MACHINE, need, need_distribution, ssh_missing
 
@@ -39,21 +39,21 @@ pytest_plugins = "side_by_side"
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--third",
-        choices=[third.ALL, *third.THIRDS],
+        "--share",
+        choices=[share.ALL, *share.SHARES],
         help="of what is tried in turn (mutants, scenarios once more); default: this commit's",
     )
 
 
 def pytest_configure(config):
-    if config.option.third is None:  # workers of xdist are given what was chosen here
-        config.option.third = third.of_commit()
+    if config.option.share is None:  # workers of xdist are given what was chosen here
+        config.option.share = share.of_commit()
 
 
 def pytest_collection_modifyitems(config, items):
     """What other commits try is left to them, unless it was asked for by its name."""
     if not any("::" in argument for argument in config.args):
-        others = third.left_to_others(config.option.third, items)
+        others = share.left_to_others(config.option.share, items)
         config.hook.pytest_deselected(items=[*others])
         items[:] = [item for item in items if item not in others]
 
@@ -70,10 +70,10 @@ def pytest_collection():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if config.option.third != third.ALL:
+    if config.option.share != share.ALL:
         terminalreporter.write_line(
-            f"Third {config.option.third} of the mutants and of the tests that are tried in turn: each commit"
-            " has the next, --third=all tries all"
+            f"Share {config.option.share} of the mutants and of the tests that are tried in turn: each commit"
+            " has the next, --share=all tries all"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-import third
+import share
 
 from harness.claims.scenarios import named
 from harness.explore import swarm
@@ -373,7 +373,7 @@ def test_a_dozen_times_the_same_question_gives_the_same_answer():
 def test_every_step_is_simpler_so_that_shrinking_ends(pytestconfig):
     """Faults drawn unbounded, everything fails: the end is the emptiest test there is."""
     drawn_from = swarm.swarm(TestSpec(**{"name": "ends", **swarm.DEFAULTS}), bounded=False)
-    for number in third.chosen(pytestconfig.getoption(third.OPTION), range(6)):
+    for number in share.chosen(pytestconfig.getoption(share.OPTION), range(6)):
         spec, schedule = swarm.draw(drawn_from, f"ends/{number}")
         for kept in (False, True):
             count = min(len(schedule.faults), 8) if kept else 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-import third
+import share
 from simulated_process import EVERYTHING, plan_of
 
 from checkers.schema import COLUMNS
@@ -76,7 +76,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def elsewhere(pytestconfig):
-    process = Elsewhere(third.few(pytestconfig.getoption(third.OPTION), IDENTIFIERS))
+    process = Elsewhere(share.few(pytestconfig.getoption(share.OPTION), IDENTIFIERS))
     yield process
     process.end()
 
@@ -134,7 +134,7 @@ def test_tracing_and_judging_change_nothing():
 
 def pytest_generate_tests(metafunc):
     if "retold" in metafunc.fixturenames:
-        third.parametrize(metafunc, "retold", {each: each for each in IDENTIFIERS}, third.few)
+        share.parametrize(metafunc, "retold", {each: each for each in IDENTIFIERS}, share.few)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import pytest
-import third
+import share
 
 from mutants.clone import replay
 from mutants.registry import MUTANTS
@@ -57,7 +57,7 @@ def hunted(workshop, mutant):
 
 def pytest_generate_tests(metafunc):
     if "mutant" in metafunc.fixturenames:
-        third.parametrize(metafunc, "mutant", MUTANTS)
+        share.parametrize(metafunc, "mutant", MUTANTS)
 
 
 def test_the_bug_is_found_and_the_sound_broker_is_clean_on_the_same_schedule(mutant, sound):

@@ -4,7 +4,7 @@ simulation.
 
 import msgspec
 import pytest
-import third
+import share
 
 from checkers import api
 from harness.claims.runner import once
@@ -53,7 +53,7 @@ def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
 
 def pytest_generate_tests(metafunc):
     if "simulated" in metafunc.fixturenames:
-        third.parametrize(metafunc, "simulated", {each.id: each.id for each in SCENARIOS}, third.few)
+        share.parametrize(metafunc, "simulated", {each.id: each.id for each in SCENARIOS}, share.few)
 
 
 @pytest.mark.spark

@@ -15,7 +15,7 @@ from pathlib import Path
 from ssl import TLSVersion
 
 import pytest
-import third
+import share
 from authority import Authority
 from inputs import COUNT, hostile
 from records import CHUNK, Secured, context
@@ -486,7 +486,7 @@ WORKS = {
 def pytest_generate_tests(metafunc):
     """Ports in turn: thousands of connections take ten seconds of a processor, over TLS more."""
     if "port" in metafunc.fixturenames:
-        third.parametrize(metafunc, "port", {port: port for port in PORTS})
+        share.parametrize(metafunc, "port", {port: port for port in PORTS})
 
 
 def test_hostile_inputs_harm_nobody(port, tmp_path):
