@@ -157,6 +157,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+SCHEMA_VERSION: Final = 1
+"""The version of the JSON schemas of rows and events; it grows if readers must change."""
+
 NEMESIS: Final = -1
 MONITOR: Final = -2
 HARNESS: Final = -3

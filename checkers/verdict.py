@@ -275,6 +275,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a check: ``valid`` None is unknown; ``reasons`` say why, the gravest first."""
 
+    schema_version: Literal[1] = 1
+    """The version of the JSON schema; it grows if readers of the file must change."""
     valid: bool | None
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -26,6 +27,7 @@ import checkers.schema
 import harness.commands.cli
 import harness.interface
 import harness.systems.registry
+import schemas
 from jepsen_run_pytest.fixtures import AssertValid, CheckHistory, RunSpec
 from jepsen_run_pytest.outcome import Outcome
 
@@ -262,6 +264,58 @@ def _markdown(docstring: str | None) -> str:
     return f"{before}\n{listed}\n\n{inspect.cleandoc(rest)}".rstrip()
 
 
+def json_schemas() -> str:
+    """The files that have a JSON schema, and what a version promises."""
+    described = {
+        "findings": "`findings.json` of a run: verdict, findings, figures",
+        "run": "`run.json` of a run: how it went, versions, the command that repeats it",
+        "history": "a row of the history, in JSON lines or in the Parquet files (`$comment` has the Arrow type)",
+        "events": "an event of [another harness](../how-to/bring-your-own-history.md#json-lines), a line of JSON",
+    }
+    rows = [
+        f"| [{name}.v{version}.json](schemas/{name}.v{version}.json) | {described[name]} | {version} |"
+        for name, (version, _) in schemas.MADE.items()
+    ]
+    table = "\n".join(["| schema | describes | version |", "|---|---|---|", *rows])
+    return SCHEMAS_PAGE.replace("TABLE", table)
+
+
+SCHEMAS_PAGE = """# JSON schemas
+
+Programs that read what `jepsen-run` stores can rely on these schemas (JSON Schema 2020-12). They are made from the code:
+
+TABLE
+
+`findings.json` says its version in `schema_version`, `run.json` in `schema-version`. A file without one has version 1. The `$id` of a schema ends in its version.
+
+## What a version promises
+
+| change | version |
+|---|---|
+| a field is added; a description or a default changes | stays the same |
+| a field is removed or renamed; its type, its values or its bounds change; it becomes required, or is no longer required | grows by one |
+
+- Ignore fields that you do not know: the next release may add one.
+- A field that is missing in an older file of the same version has the `default` of the schema.
+- Refuse a version that you do not know, as `jepsen-run` does.
+- The schemas of earlier versions stay in this directory and in the package.
+
+## Validate a file
+
+The schemas are in the installed package, too:
+
+```python
+import json
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+
+schema = json.loads((resources.files("harness.history") / "schemas" / "findings.v1.json").read_text())
+jsonschema.validate(json.loads(Path("store/latest/findings.json").read_text()), schema)
+```
+"""
+
 PAGES: dict[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "spec-and-schedule.md": test_spec,
@@ -269,25 +323,36 @@ PAGES: dict[str, Callable[[], str]] = {
     "history.md": history,
     "python.md": python,
     "interface.md": interface,
+    "schemas.md": json_schemas,
 }
 
 
+def files() -> dict[Path, str]:
+    """All that is made: the text of each file."""
+    made = {REFERENCE / name: NOTE + make().rstrip() + "\n" for name, make in PAGES.items()}
+    for name, text in schemas.texts(attribute_notes).items():
+        made |= {place / name: text for place in schemas.PLACES}
+    return made
+
+
 def main() -> int:
-    """Write the pages, or say which would change."""
-    stale = []
-    for name, make in PAGES.items():
-        path, text = REFERENCE / name, NOTE + make().rstrip() + "\n"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
-            if "--check" not in sys.argv[1:]:
-                path.parent.mkdir(exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-    for name in stale:
-        print(
-            f"docs/reference/{name}: "
-            + ("out of date: run python docs/generate.py" if "--check" in sys.argv[1:] else "written")
-        )
-    return 1 if stale and "--check" in sys.argv[1:] else 0
+    """Write the files, or say which would change; refuse a schema that breaks its version's promise."""
+    stale = {
+        path: text for path, text in files().items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+    for path, text in stale.items():
+        if path.suffix == ".json" and path.exists():
+            broken = [*schemas.broken_promises(json.loads(path.read_text(encoding="utf-8")), json.loads(text))]
+            if broken:
+                print(f"{path.name}: {broken[0]}: raise its version in the code, or keep what was promised (docs/reference/schemas.md)")
+                return 1
+    checks = "--check" in sys.argv[1:]
+    for path, text in stale.items():
+        if not checks:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        print(f"{path.relative_to(schemas.ROOT)}: " + ("out of date: run python docs/generate.py" if checks else "written"))
+    return 1 if stale and checks else 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import os
 import re
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -49,6 +49,9 @@ _NAME_BYTES: Final = 200
 T = TypeVar("T")
 
 
+RunState = Literal["running", "ended", "interrupted", "failed"]
+
+
 class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     """The record of how a run went, apart from its history: ``run.json``.
 
@@ -60,7 +63,9 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     not the broker, spoiled the run; the verdict is then unknown for this reason first.
     """
 
-    state: str = "running"  # "running" | "ended" | "interrupted" | "failed"
+    schema_version: Literal[1] = 1
+    """The version of the JSON schema; it grows if readers of the file must change."""
+    state: RunState = "running"
     trouble: str | None = None
     environment: str = ""
     environment_reason: str = ""

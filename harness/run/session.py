@@ -378,7 +378,7 @@ class _Attempt:
         if not self._ending:
             task.cancel()
 
-    def _save(self, state: str) -> None:
+    def _save(self, state: stores.RunState) -> None:
         self.record.state = state
         if isinstance(self.test.environment, WithServices):
             self.record.furnishings = self.test.environment.describe_services()

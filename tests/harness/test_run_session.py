@@ -75,7 +75,8 @@ LOST = Finding(
     count=3,
     sentence="3 messages were acknowledged and never delivered.",
     witness=Witness(
-        indexes=(4,), rows=({"index": 4, "time": 1_500_000_000, "f": "send", "type": "ok", "message": 7},)
+        indexes=(4,),
+        rows=({"index": 4, "time": 1_500_000_000, "process": 0, "f": "send", "type": "ok", "message": 7},),
     ),
 )
 
