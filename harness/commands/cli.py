@@ -29,6 +29,7 @@ from harness.commands.list import list_command
 from harness.commands.replay import replay_command
 from harness.commands.search import search_command
 from harness.commands.shrink import shrink_command
+from harness.commands.summary import summary_command
 from harness.commands.sweep import sweep_command
 from harness.commands.test import test_command
 from harness.history import judge as judging
@@ -95,6 +96,7 @@ for _command in (
     shrink_command,
     check_command,
     import_command,
+    summary_command,
     conformance_command,
     list_command,
     clean_command,
