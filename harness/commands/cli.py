@@ -28,6 +28,7 @@ from harness.commands.importing import import_command
 from harness.commands.list import list_command
 from harness.commands.replay import replay_command
 from harness.commands.search import search_command
+from harness.commands.serve import serve_command
 from harness.commands.shrink import shrink_command
 from harness.commands.summary import summary_command
 from harness.commands.sweep import sweep_command
@@ -99,6 +100,7 @@ for _command in (
     summary_command,
     conformance_command,
     list_command,
+    serve_command,
     clean_command,
 ):
     cli.add_command(_command)

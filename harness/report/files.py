@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +26,7 @@ _REPORTS: Final = {"report": "harness.report.html", "junit": "harness.report.jun
 def write(store: Path) -> None:
     """Write the reports of a judged run; print any error, which changes nothing else."""
     for name, module in _REPORTS.items():
-        _attempt(name, module, store)
+        attempt(name, partial(_write, module, store))
     root = stores.root_of(store)
     if root is not None:
         write_overview(root)
@@ -32,12 +34,17 @@ def write(store: Path) -> None:
 
 def write_overview(root: Path) -> None:
     """Write the page of all runs of a store; print any error, which changes nothing else."""
-    _attempt("overview of all runs", "harness.report.overview", root)
+    attempt("overview of all runs", partial(_write, "harness.report.overview", root))
 
 
-def _attempt(name: str, module: str, directory: Path) -> None:
+def _write(module: str, directory: Path) -> None:
+    importlib.import_module(module).write(directory)
+
+
+def attempt(name: str, write: Callable[[], object]) -> None:
+    """Write a page; print any error, which changes nothing else."""
     try:
-        importlib.import_module(module).write(directory)
+        write()
     except Exception as error:  # noqa: BLE001 - a report can never change a verdict
         print(f"{name} was not written: {in_a_line(error)}", file=sys.stderr)
 

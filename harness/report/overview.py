@@ -16,6 +16,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +67,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def decided(self) -> bool:
         """True if the verdict says that findings exist, or that none does."""
         return self.verdict in ("valid", "invalid")
+
+
+class SweepSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A sweep of a store, as its table says; ``directory`` is relative to the store."""
+
+    ended: dict[str, int]
+    directory: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the sweep's test."""
+        return self.directory.partition("/")[0]
+
+    @property
+    def began(self) -> str:
+        """The moment in which the sweep began, as the name of its directory says."""
+        name = self.directory.partition("/")[2]
+        with contextlib.suppress(ValueError):
+            return f"{datetime.strptime(name[:15], '%Y%m%dT%H%M%S'):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ007 - local, as it was written
+        return name
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +149,7 @@ def write(root: Path) -> Path:
     _replace(
         root / INDEX, msgspec.json.format(msgspec.json.encode(Index(version=VERSION, runs=runs)), indent=1)
     )
-    _replace(root / stores.OVERVIEW, render(runs, root).encode())
+    _replace(root / stores.OVERVIEW, render(runs, root, sweeps(root)).encode())
     return root / stores.OVERVIEW
 
 
@@ -139,12 +160,26 @@ def read(root: Path) -> tuple[RunSummary, ...]:
     return tuple(_summary(root, run, earlier.get(str(run.relative_to(root)))) for run in newest_runs)
 
 
-def render(runs: Sequence[RunSummary], root: Path) -> str:
-    """Return the page that shows these runs, the newest first."""
+def sweeps(root: Path) -> list[SweepSummary]:
+    """Return the sweeps of a store that have a page, the newest first."""
+    found = []
+    for directory in (run for test in _below(root) for run in _below(test)):
+        if (directory / stores.SWEEP_PAGE).is_file():
+            with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                table = msgspec.json.decode((directory / stores.SWEEP_TABLE).read_bytes(), type=SweepSummary)
+                relative = str(directory.relative_to(root))
+                found.append(msgspec.structs.replace(table, directory=relative))
+    return sorted(found, key=lambda sweep: (sweep.began, sweep.directory), reverse=True)
+
+
+def render(runs: Sequence[RunSummary], root: Path, sweeps: Sequence[SweepSummary] = ()) -> str:
+    """Return the page that shows these runs and sweeps, the newest first."""
     test_histories = histories(runs)
     return TEMPLATES.get_template("overview.html.j2").render(
         runs=runs,
         tests=test_histories,
+        sweeps=sweeps,
+        sweep_page=stores.SWEEP_PAGE,
         news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
         check=program.command("check", str(root)),
         report=stores.REPORT,

@@ -22,6 +22,7 @@ from harness.explore.sweep import histories, sweep
 from harness.explore.sweep import table as sweep_table
 from harness.history import judge as judging
 from harness.history import plain_judge
+from harness.history import store as stores
 from harness.interface import InfrastructureError, Schedule
 from harness.run import reproduction
 from harness.run.simulate import simulate
@@ -69,7 +70,7 @@ def copy(swept, tmp_path):
 
 
 def table_of(store):
-    return json.loads((store / sweep.TABLE).read_bytes())
+    return json.loads((store / stores.SWEEP_TABLE).read_bytes())
 
 
 def resume(store, runs=None):

@@ -6,8 +6,12 @@ import math
 
 import pytest
 
+from harness.explore import plans
 from harness.explore.plans import Cell
+from harness.explore.sweep import page, sweep
 from harness.explore.sweep import table as sweep_table
+from harness.history import store as stores
+from harness.report import overview
 
 
 @pytest.mark.parametrize(
@@ -101,3 +105,44 @@ def test_the_worst_are_the_gravest_with_the_fewest_faults_one_of_each_cause():
     ]
     assert [run.number for run in sweep_table.worst(runs, 10)] == [2, 3, 0]
     assert [run.number for run in sweep_table.worst(runs, 2)] == [2, 3]
+
+
+def page_of(root, *swept):
+    """The page of a sweep in a store, and that of all runs; run 0 is kept with its report."""
+    store = stores.create(root, "sweep-<b>")
+    kept = store / "worst" / "run-000000"
+    kept.mkdir(parents=True)
+    (kept / stores.REPORT).write_text("")
+    plan = plans.sweep_plan({"seed": 5}, len(swept))
+    outcome = sweep.Sweep(
+        exit_status=1, store=str(store), plan=plan, ended=sweep_table.ended(swept),
+        table=sweep_table.rows(swept, [Cell(policy="p", nemesis="n")]), worst=(), runs=swept,
+    )  # fmt: skip
+    stores.save(store, stores.SWEEP_TABLE, outcome)
+    path = page.write(store, outcome, {0: kept, 1: store / "nowhere"})
+    return path.read_text(), overview.write(root).read_text()
+
+
+def test_the_page_has_the_intervals_and_links_the_runs_that_are_kept(tmp_path):
+    text, all_runs = page_of(
+        tmp_path / "store",
+        run_row(0, ended="invalid", findings={"lost": 3}, grave=("lost",)),
+        run_row(1, ended="unknown", exposed=False, trouble="<script>\nmore"),
+        run_row(2),
+    )
+    assert text.count('href="worst/run-000000/report.html"') == text.count(">report</a>") == 1
+    assert "1/2" in text
+    assert "9.5 % to 90.5 %" in text
+    assert "left: 9.5%; width: 81.1%" in text
+    assert "&lt;script&gt;</td>" in text
+    assert "1 valid run is not listed" in text
+    assert 'href="../../index.html"' in text
+    assert '/table.html">sweep-' in all_runs
+    assert "<b>" not in all_runs
+    assert "1 sweep</h1>" in all_runs
+
+
+def test_a_damaged_table_of_a_sweep_spoils_no_page_of_all_runs(tmp_path):
+    page_of(tmp_path / "store", run_row(0))
+    (tmp_path / "store" / "latest" / stores.SWEEP_TABLE).write_text("{")
+    assert "table.html" not in overview.write(tmp_path / "store").read_text()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,20 +23,20 @@ import msgspec
 from harness.explore import workers
 from harness.explore.plans import Cell, ExploreRequest, SweepPlan, run_seed
 from harness.explore.runs import ExploredRun, status
-from harness.explore.sweep import deployed, histories, table
+from harness.explore.sweep import deployed, histories, page, table
 from harness.explore.sweep.table import Row, SweptRun
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import known, plain_judge
 from harness.history import store as stores
 from harness.interface import Schedule, TestSpec
+from harness.report import files
 from harness.run import reproduction
 from harness.run.simulate import simulate
 
 if TYPE_CHECKING:
     from checkers.runs import RunVerdict
 
-TABLE: Final = "table.json"
 WORST: Final = 10
 """The maximum number of runs that are stored as reproductions."""
 UNKNOWN_TOLD: Final = 20
@@ -142,7 +142,8 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
         )
         for swept in _worst(request, runs)
     )
-    sweep = _result(store, request, runs, worst)
+    kept = {number: store / one.store for number, one in made.items() if one.store}
+    sweep = _result(store, request, runs, worst, kept)
     talk(table.text(sweep.table))
     talk.result(_closing(sweep, request))
     talk.document(sweep)
@@ -154,8 +155,10 @@ def _result(
     request: ExploreRequest[SweepPlan],
     runs: Sequence[SweptRun],
     worst: tuple[WorstRun, ...],
+    kept: Mapping[int, Path],
     broken: int = 0,
 ) -> Sweep:
+    """Return the result of a sweep, and store it; ``kept`` are directories of runs by number."""
     plan = request.plan
     accepted = [
         swept for swept in runs if swept.ended == "invalid" and known.accepted(_reviewed(request, swept))
@@ -182,7 +185,11 @@ def _result(
         runs=tuple(runs),
         known=sound,
     )
-    stores.save(store, TABLE, sweep)
+    stores.save(store, stores.SWEEP_TABLE, sweep)
+    files.attempt("page of the sweep", partial(page.write, store, sweep, kept))
+    root = stores.root_of(store)
+    if root is not None:
+        files.write_overview(root)
     return sweep
 
 
@@ -252,7 +259,8 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
         for number, record in sorted(records.items())
     ]
     worst = tuple(_keep(store, plan, swept, records[swept.number], talk) for swept in _worst(request, runs))
-    return _result(store, request, runs, worst, broken=len(damaged))
+    kept = {one.number: Path(one.reproduction).parent for one in worst if one.reproduction}
+    return _result(store, request, runs, worst, kept, broken=len(damaged))
 
 
 def _keep(store: Path, plan: SweepPlan, swept: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:
@@ -317,7 +325,7 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
     for swept in unknown[:UNKNOWN_TOLD]:
         yield f"Unknown  run {swept.number}: {_first_line(swept)}"
     if len(unknown) > UNKNOWN_TOLD:
-        yield f"Unknown  {len(unknown) - UNKNOWN_TOLD} more, see {TABLE}"
+        yield f"Unknown  {len(unknown) - UNKNOWN_TOLD} more, see {stores.SWEEP_TABLE}"
     for worst_run in sweep.worst:
         faults = counted(worst_run.faults, "fault")
         yield (
@@ -326,7 +334,8 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
         )
         if worst_run.again:
             yield f"         {worst_run.again}"
-    yield f"Kept     {Path(sweep.store) / TABLE}"
+    yield f"Table    {Path(sweep.store) / stores.SWEEP_PAGE}"
+    yield f"Kept     {Path(sweep.store) / stores.SWEEP_TABLE}"
     yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
 
 
