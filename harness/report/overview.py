@@ -37,13 +37,17 @@ TREND: Final = 40
 """The number of runs of each test that the trend shows."""
 
 
+DAMAGED: Final = "damaged"
+"""The word for a run whose spec or record cannot be read."""
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A run of a store.
 
     ``directory`` is relative to the store. ``verdict`` is "valid", "invalid", "unknown" or, without
-    a verdict, "running", "killed", "interrupted" or "not judged". ``known`` says that all grave
-    findings are accepted. ``findings`` and ``warnings`` are counts by kind. ``judged_ns`` is when
-    the verdict was written, 0 for none.
+    a verdict, "running", "killed", "interrupted", "not judged" or "damaged". ``known`` says that
+    all grave findings are accepted. ``findings`` and ``warnings`` are counts by kind. ``judged_ns``
+    is when the verdict was written, 0 for none.
     """
 
     directory: str
@@ -83,10 +87,16 @@ class SweepSummary(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def began(self) -> str:
         """The moment in which the sweep began, as the name of its directory says."""
-        name = self.directory.partition("/")[2]
-        with contextlib.suppress(ValueError):
-            return f"{datetime.strptime(name[:15], '%Y%m%dT%H%M%S'):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ007 - local, as it was written
-        return name
+        return _began(self.directory)
+
+
+def _began(directory: str) -> str:
+    """Return the moment in which a run or sweep began, as the name of its directory says."""
+    name = directory.rpartition("/")[2]
+    with contextlib.suppress(ValueError):
+        moment = datetime.strptime(name[:15], "%Y%m%dT%H%M%S")  # noqa: DTZ007 - local, as it was written
+        return moment.isoformat(timespec="seconds")
+    return ""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +189,7 @@ def render(runs: Sequence[RunSummary], root: Path, sweeps: Sequence[SweepSummary
         runs=runs,
         tests=test_histories,
         sweeps=sweeps,
+        damaged=DAMAGED,
         sweep_page=stores.SWEEP_PAGE,
         news=dict(zip((run.directory for run in runs), news(runs), strict=True)),
         check=program.command("check", str(root)),
@@ -276,8 +287,8 @@ def _summary(root: Path, directory: Path, earlier: RunSummary | None) -> RunSumm
         spec, record = stores.load_spec(directory), stores.load_run(directory)
     except UsageError:
         return RunSummary(
-            directory=relative, test=directory.parent.name, started="", again="", system="", policy="",
-            workload="", environment="", seed=0, verdict="not judged",
+            directory=relative, test=directory.parent.name, started=_began(relative), again="", system="",
+            policy="", workload="", environment="", seed=0, verdict=DAMAGED,
         )  # fmt: skip
     verdict = _verdict(directory) if judged_ns else None
     reviewed = None

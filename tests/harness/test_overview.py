@@ -23,7 +23,7 @@ class Store:
         """One run more; ``findings`` are grave, one of each."""
         self.count += 1
         directory = stores.create(self.root, test)
-        directory = directory.rename(directory.with_name(f"2026112{self.count:02}T000000.000"))
+        directory = directory.rename(directory.with_name(f"202611{self.count:02}T000000.000"))
         stores.save(
             directory,
             stores.SPEC,
@@ -132,7 +132,21 @@ def test_a_run_with_a_damaged_verdict_is_shown_without_one(store, text):
 def test_a_run_with_a_damaged_spec_is_shown_by_its_directory(store):
     run = store.run()
     (run / stores.SPEC).write_text("{")
-    assert run.name in store.page()
+    (shown,) = overview.read(store.root)
+    assert (shown.verdict, shown.started) == ("damaged", "2026-11-01T00:00:00")
+    assert run.parent.name in store.page()
+
+
+def test_only_a_run_with_a_verdict_has_a_report_to_open(store):
+    for state in ("running", "interrupted"):
+        store.run("none", state=state)
+    assert "report.html" not in store.page()
+    store.run(True)
+    assert store.page().count('report.html"') == 2
+
+
+def test_a_store_without_runs_says_so(tmp_path):
+    assert "No runs yet" in overview.render((), tmp_path)
 
 
 def test_names_cannot_act_on_the_page(store):
