@@ -63,16 +63,19 @@ class TurnWatch:
             self._timer.cancel()
         self._end_period()
 
-    def note(self, began: float, name: Callable[..., str], *about: object) -> None:
+    def note(self, began: float, name: Callable[..., str], *about: object) -> float:
         """Note the work since ``began``, a moment of ``now``; ``name`` of ``about`` names the work.
 
-        This is called for each frame, so nothing is made for work that was not the longest.
+        Returns the moment at which it ended. This is called for each frame, so nothing is made for
+        work that was not the longest.
         """
-        took = self.now() - began
+        ended = self.now()
+        took = ended - began
         if took > self._longest_s:
             self._longest_s = took
             # The name is made at once for long work alone, since later its objects may be gone.
             self._name_longest = partial(name, *about) if took < self._tick_s else partial(str, name(*about))
+        return ended
 
     def _arm(self) -> None:
         self._due = self.now() + self._tick_s

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from broker.core.budget import REMOVAL, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.queue import Queue
 from broker.storage.errors import JournalError
+from broker.turn_budget import REMOVAL, TurnBudget
 
 
 class Dropped:

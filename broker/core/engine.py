@@ -41,7 +41,6 @@ from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
-from broker.core.budget import COPY, REMOVAL, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
@@ -86,6 +85,7 @@ from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Recovered
+from broker.turn_budget import COPY, REMOVAL, TurnBudget
 
 Callback = Callable[[], None]
 _log = logging.getLogger(__name__)
@@ -116,7 +116,6 @@ class Engine:
     ) -> None:
         self.journal = journal
         self.gate = gate
-        gate.watch = seams.turn_watch
         self.settings = settings
         self.seams = seams
         self.router = router
@@ -130,6 +129,7 @@ class Engine:
         """Called by ``abandon``, to cut connections."""
         self.budget = TurnBudget(seams.turn_watch)
         """Of what is done for clients in one turn of the loop."""
+        gate.budget = self.budget
         self.topics = Topics(self.budget)
         self.memory = Memory(settings.global_max_size, self.queues, self.topics)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
@@ -660,7 +660,7 @@ class Engine:
         self.large.settled(messages)
         self.memory.give(queue, sum(message.size for message in messages))
         sequence = self.journal.append(operations)
-        self.gate.when_durable(sequence, partial(refused, arrivals, (), None))
+        self.gate.when_durable(sequence, partial(refused, self.budget, arrivals, (), None))
         if not queue.consumers and queue.settings.auto_delete_queues:
             self._reaper.consider(queue)
 
@@ -749,7 +749,7 @@ class Engine:
         sequence = self.journal.append(operations) if operations else self.journal.last_sequence
         if sent is not None:
             self._sent.accepted(sent, sequence)
-        self.gate.when_durable(sequence, partial(arrived_together, places, done))
+        self.gate.when_durable(sequence, partial(arrived_together, self.budget, places, done))
         return sequence
 
     def _sent_id(self, target: str, message: Message) -> SentId | None:
@@ -780,7 +780,7 @@ class Engine:
         operations, places = self._stored(holders, message)
         sequence = self.journal.append(operations) if operations else self.journal.last_sequence
         if places or done is not None:
-            self.gate.when_durable(sequence, partial(arrived_together, places, done))
+            self.gate.when_durable(sequence, partial(arrived_together, self.budget, places, done))
         return sequence
 
     def _ending(self, queue: Queue) -> list[Operation]:
@@ -857,7 +857,7 @@ class Engine:
                 queue.refusing(delivery)
         sequence = self.journal.append(operations) if operations else self.journal.last_sequence
         if arrivals or again or done is not None:
-            self.gate.when_durable(sequence, partial(refused, arrivals, again, done))
+            self.gate.when_durable(sequence, partial(refused, self.budget, arrivals, again, done))
         return sequence
 
     def _settle(self, delivery: Delivery) -> None:

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.core.budget import TurnBudget
 from broker.core.properties import timeless
 from broker.storage.errors import JournalError
+from broker.turn_budget import TurnBudget
 from stomp_protocol.versions import header_line
 
 if TYPE_CHECKING:

@@ -25,15 +25,15 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from broker.core.budget import LOOK, TEST
 from broker.core.groups import RANK, Lane
+from broker.turn_budget import LOOK, TEST
 from stomp_protocol.versions import V1_2
 
 if TYPE_CHECKING:
-    from broker.core.budget import TurnBudget
     from broker.core.consumer import QueueConsumer
     from broker.core.message import Message
     from broker.core.selector import Selector
+    from broker.turn_budget import TurnBudget
 
 _SLACK: Final = 1024
 """What a view may remember of messages that are gone, beside as many as wait."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker.core.consumer import Delivery
 from broker.core.message import Message
 from broker.core.queue import Queue
+from broker.turn_budget import ARRIVAL, TurnBudget
 
 Callback = Callable[[], None]
 
@@ -18,8 +19,11 @@ def arrived(queue: Queue, message: Message, done: Callback | None) -> None:
         done()
 
 
-def arrived_together(arrivals: Iterable[tuple[Queue, Message]], done: Callback | None) -> None:
+def arrived_together(
+    budget: TurnBudget, arrivals: Collection[tuple[Queue, Message]], done: Callback | None
+) -> None:
     """The same for what one entry has brought."""
+    budget.spend(ARRIVAL * len(arrivals))
     for queue, message in arrivals:
         queue.arrive(message)
     if done is not None:
@@ -27,10 +31,13 @@ def arrived_together(arrivals: Iterable[tuple[Queue, Message]], done: Callback |
 
 
 def refused(
-    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
+    budget: TurnBudget,
+    arrivals: Collection[tuple[Queue, Message]],
+    again: Iterable[Delivery],
+    done: Callback | None,
 ) -> None:
     """Refusals are durable: dead letters arrive, the client is answered, the others go back."""
-    arrived_together(arrivals, done)
+    arrived_together(budget, arrivals, done)
     give_back(again, refused=True)
 
 

@@ -21,7 +21,6 @@ from typing import Final, Protocol
 
 from broker.core.addresses import INTERNAL_PREFIX, AddressSettings
 from broker.core.backlog import CHUNK, Backlog
-from broker.core.budget import DELIVERY, TurnBudget
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
 from broker.core.groups import RANK, Lane
@@ -30,6 +29,7 @@ from broker.core.pages import Page
 from broker.core.properties import DEFAULT_PRIORITY, changes_expiry
 from broker.core.subscription import Subscription
 from broker.storage.records import Record
+from broker.turn_budget import DELIVERY, Line, TurnBudget
 
 GROUPS_MAX: Final = 65_536
 """Groups whose owner is remembered though nothing of them waits or is held.
@@ -619,7 +619,10 @@ class Queue:
         """Dispatch soon, once for all that happens in this turn of the loop."""
         if not self._scheduled and self.consumers:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.dispatch)
+            if self._budget.left > 0:
+                asyncio.get_running_loop().call_soon(self.dispatch)
+            else:
+                self._budget.wait(self.dispatch, Line.DELIVERIES)
 
     def dispatch(self) -> None:
         """Give every message that can be given, as far as the share of this turn goes."""
@@ -654,7 +657,7 @@ class Queue:
     def _dispatch_next_turn(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._budget.wait(self.dispatch)
+            self._budget.wait(self.dispatch, Line.DELIVERIES)
 
     def _dispatch_known(self) -> None:
         budget = self._budget

@@ -20,13 +20,13 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Final
 
-from broker.core.budget import TEST, TurnBudget
 from broker.core.filtering import headers_of
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector
 from broker.core.subscription import TOPIC_PREFIX, Subscription, SubscriptionKey
 from broker.core.tested import Tested
+from broker.turn_budget import TEST, TurnBudget
 
 SHARED_FROM: Final = 4 * 1024
 """Bytes of the shortest body that is worth a file."""

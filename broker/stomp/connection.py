@@ -10,7 +10,7 @@ Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered i
 session is told to dispatch nothing; it may go on when the network has caught up. Who asks for
 receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
 
-Turns: the frames of a client are handled as far as the budget of the turn goes (``core.budget``).
+Turns: the frames of a client are handled as far as the budget of the turn goes (``turn_budget``).
 What is left waits in order, and a client of whom more comes meanwhile is not read. A frame whose
 work is long is done in slices, and those behind it wait for its end.
 
@@ -31,7 +31,6 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final, Protocol, TypeAlias, cast
 
-from broker.core.budget import FRAME
 from broker.core.engine import DemotedError, Engine
 from broker.sections import AcceptorSection
 from broker.stomp import websocket
@@ -43,6 +42,7 @@ from broker.stomp.rights import Rights
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 from broker.strangers import StrangerLog, address_of
+from broker.turn_budget import FRAME
 from stomp_protocol.codec import Parser
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
@@ -248,7 +248,8 @@ class StompConnection(asyncio.Protocol):
         if self.closing:
             return
         self._out += parts
-        self._out_bytes += sum(map(len, parts))
+        for part in parts:
+            self._out_bytes += len(part)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -480,30 +481,33 @@ class StompConnection(asyncio.Protocol):
 
     def _go_through(self) -> None:
         """Handle the frames that wait, as far as the share of this turn goes."""
-        budget, frames = self._budget, self._frames
+        budget, frames, watch = self._budget, self._frames, self._budget.watch
         floor = budget.floor()
+        began = 0.0 if watch is None else watch.now()
         self._waits = False
         while (frames or self._work is not None) and not self.closing:
             if self.uploads.busy:
                 self.uploads.take(list(frames))
                 frames.clear()
-            elif budget.left > floor or self._stranger:  # whose next bytes depend on this frame
-                self._proceed()
-            else:
+                continue
+            if budget.left <= floor and not self._stranger:  # whose next bytes depend on this frame
                 self._waits = True
                 budget.wait(self._next_turn)
                 return
+            if self._work is None:
+                frame = frames.popleft()
+                budget.spend(FRAME)
+                self._do(frame, None)
+            else:
+                (frame, work), self._work = self._work, None
+                self._do(frame, work)
+            if watch is not None:
+                began = watch.note(began, self._named, frame)
+        if self.closing:
+            self._drop_frames()
 
-    def _proceed(self) -> None:
-        """Handle a frame, or do another slice of it."""
-        if self._work is None:
-            frame, work = self._frames.popleft(), None
-            self._budget.spend(FRAME)
-        else:
-            frame, work = self._work
-            self._work = None
-        watch = self._budget.watch
-        began = 0.0 if watch is None else watch.now()
+    def _do(self, frame: Frame, work: Work | None) -> None:
+        """Handle a frame, or do another slice of its work."""
         try:
             if work is None:
                 work = self.session.handle(frame)
@@ -519,10 +523,6 @@ class StompConnection(asyncio.Protocol):
         except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker
             _log.exception("session %s: internal error, please report this", self.session.name)
             self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
-        if self.closing:
-            self._drop_frames()
-        if watch is not None:
-            watch.note(began, self._named, frame)
 
     def _named(self, frame: Frame) -> str:
         """Return what a frame is, for the log."""

@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.budget import FRAME, TurnBudget
 from broker.core.memory import ANY_QUEUE, Memory
+from broker.turn_budget import FRAME, TurnBudget
 
 PARKED_BYTES_MAX: Final = 4 * 1024 * 1024
 WAIT_TOLD_S: Final = 1.0

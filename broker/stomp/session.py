@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.core.budget import CONSUMER_END, SELECTOR_CHARACTER
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
@@ -65,6 +64,7 @@ from broker.stomp.login import log_in
 from broker.stomp.subscription import Browser, EarlierSubscription, FeedSubscription, Subscription
 from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe
+from broker.turn_budget import CONSUMER_END, SELECTOR_CHARACTER
 from stomp_protocol.frames import Frame, LargeHead, LargePart
 from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
@@ -123,7 +123,7 @@ class StompSession:
 
     def handle(self, frame: Frame) -> Work | None:
         """Do what a frame says, or return how to do it in slices. Raises RefusedError."""
-        if isinstance(frame, LargePart):
+        if type(frame) is LargePart:
             return None  # of a body that nobody wanted
         handler = self._handlers.get(frame.command)
         if handler is None:
@@ -233,21 +233,22 @@ class StompSession:
     def _send(self, frame: Frame) -> Work | None:
         headers = frame.headers
         refuse_in_send(headers)
-        if isinstance(frame, LargeHead):
-            self._destinations.target(headers.get("destination"))  # refused before its body is stored
-            self.connection.uploads.begin(frame)
-            return None
+        large = None
+        if type(frame) is not Frame:  # asked once, since nearly every body is small
+            if isinstance(frame, LargeHead):
+                self._destinations.target(headers.get("destination"))  # refused before its body is stored
+                self.connection.uploads.begin(frame)
+                return None
+            if isinstance(frame, LargeSend) and frame.large is not None:
+                large = frame.large
+                if frame.kept_body:
+                    self.engine.large.remember(large, frame.kept_body)
         destination = headers.get("destination")
         queue = self._destinations.known.get(destination)
         if queue is None:
             queue = self._destinations.target(destination)
         body = frame.body
-        large = None
-        if isinstance(frame, LargeSend) and frame.large is not None:
-            large = frame.large
-            if frame.kept_body:
-                self.engine.large.remember(large, frame.kept_body)
-        if large is None and len(body) >= SHARED_FROM and self.engine.shares(queue, len(body)):
+        if len(body) >= SHARED_FROM and large is None and self.engine.shares(queue, len(body)):
             self.connection.uploads.share(frame)
             return None
         reply_to = headers.get("reply-to")
@@ -270,7 +271,7 @@ class StompSession:
             if large is not None:
                 self.connection.uploads.taken(large)
             self._done(receipt)
-        elif self.engine.topics.selects(queue):
+        elif queue[0] == "/" and self.engine.topics.selects(queue):
             return self._test_and_store(queue, message, receipt)
         else:
             self._store(queue, message, receipt)

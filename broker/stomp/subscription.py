@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from broker.core.browsing import Browsing
-from broker.core.budget import DELIVERY, TEST
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
@@ -24,6 +23,7 @@ from broker.core.selector import Selector
 from broker.stomp.connection import StompConnection
 from broker.stomp.headers import UNNAMED
 from broker.storage.errors import JournalError
+from broker.turn_budget import DELIVERY, TEST
 from stomp_protocol.versions import Version
 
 

@@ -5,6 +5,9 @@ A receipt leaves only when what it promises is durable under the policy in force
 Why one place: a receipt sent a moment too early is a lost message, the very thing that this broker
 is tested for. The policy moves ``local`` and ``remote``, and holds the gate while the broker does
 not know whether it is live. The engine only says what must be durable before something happens.
+
+While a disk syncs, thousands of entries collect. What follows them is done in turns, within the
+``budget`` of each (``turn_budget``).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from broker.turn_watch import TurnWatch
+from broker.turn_budget import COMPLETION, Line, TurnBudget
 
 Callback = Callable[[], None]
 
@@ -23,23 +26,27 @@ class DurabilityGate:
 
     ``local`` is the highest sequence on our disk, ``remote`` the highest on an up-to-date backup's
     disk; None means that nothing is replicated and local decides alone. Assigning either runs what
-    has become durable, on the spot: assign from the loop, never from within an append.
+    has become durable, on the spot as far as the turn has room for it: assign from the loop, never
+    from within an append.
     """
 
     __slots__ = (
-        "_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting", "look", "watch",
+        "_abandoned", "_draining", "_held", "_in_line", "_local", "_remote", "_scheduled", "_waiting",
+        "budget", "look",
     )  # fmt: skip
 
     def __init__(self, local: int = 0) -> None:
         self.look: Callable[[], object] | None = None
         """Called before any completion or dispatch: a policy that goes by the clock may hold."""
-        self.watch: TurnWatch | None = None
-        """Told of what takes long."""
+        self.budget: TurnBudget | None = None
+        """That of the engine; without one everything is done at once."""
         self._local = local
         self._remote: int | None = None
         self._held = False
         self._abandoned = False
         self._draining = False
+        self._in_line = False
+        """For another turn."""
         self._scheduled = False
         self._waiting: deque[tuple[int, Callback]] = deque()
 
@@ -120,16 +127,36 @@ class DurabilityGate:
         self._scheduled = False
         self._drain()
 
+    def _next_turn(self) -> None:
+        self._in_line = False
+        self._drain()
+
     def _drain(self) -> None:
-        if self._draining:
+        if self._draining or self._in_line:
             return
-        self._draining = True
+        if self.budget is None:
+            self._complete(len(self._waiting))
+            return
+        budget, waiting = self.budget, self._waiting
+        began = 0.0 if budget.watch is None else budget.watch.now()
+        room = budget.left - budget.floor()
+        completed = self._complete(-(-room // COMPLETION))
+        budget.spend(COMPLETION * completed)
+        if waiting and waiting[0][0] <= self.durable and not self.held:
+            self._in_line = True
+            budget.wait(self._next_turn, Line.COMPLETIONS)
+        if budget.watch is not None:
+            budget.watch.note(began, _named, completed)
+
+    def _complete(self, most: int) -> int:
+        """Run callbacks whose sequences are durable; return how many."""
         waiting = self._waiting
-        watch, before = self.watch, len(waiting)
-        began = 0.0 if watch is None else watch.now()
+        completed = 0
+        self._draining = True
         try:
             # A callback may hold or abandon the gate or move the sequences: look again before each.
-            while waiting and waiting[0][0] <= self.durable and not self.held:
+            while waiting and completed < most and waiting[0][0] <= self.durable and not self.held:
+                completed += 1
                 callback = waiting.popleft()[1]
                 try:
                     callback()
@@ -139,7 +166,9 @@ class DurabilityGate:
                     )
         finally:
             self._draining = False
-            if watch is not None:
-                watch.note(
-                    began, lambda: f"what followed {before - len(waiting)} durable entries of the journal"
-                )
+        return completed
+
+
+def _named(completed: int) -> str:
+    """Return what took a turn, for the log."""
+    return f"what followed {completed} durable entries of the journal"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from broker.core.budget import TurnBudget
+from broker.turn_budget import TurnBudget
 from broker.turn_watch import LINES_MAX, PERIOD_S, TICK_S, TurnWatch
 
 TOLD = (

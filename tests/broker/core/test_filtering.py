@@ -9,7 +9,7 @@ import time
 import pytest
 from engines import Broker, settings
 
-from broker.core import budget
+from broker import turn_budget as budget
 from broker.core.deletion import delete
 from broker.core.message import Message
 from broker.core.selector import Selector, compile_selector

@@ -5,20 +5,22 @@ Nothing here is timed: turns of the budget are counted, and what was asked and a
 
 import asyncio
 import functools
+from collections import Counter
 from functools import partial
 
 import pytest
 from engines import Broker, settings
 
 from broker import config
-from broker.core import budget
+from broker import turn_budget as budget
 from broker.core.backlog import CHUNK
-from broker.core.budget import FRAME, SHARE, TURN, TurnBudget
 from broker.core.message import Message
 from broker.core.selector import Selector, compile_selector
 from broker.core.subscription import Subscription, SubscriptionKey
+from broker.core.transactions import Transaction
 from broker.stomp.server import StompServer
 from broker.stomp.session import StompSession
+from broker.turn_budget import FRAME, SHARE, TURN, Line, TurnBudget
 from stomp_protocol.codec import Parser
 
 TOPIC = "/topic/t"
@@ -123,15 +125,6 @@ def serve(broker, **acceptor):
     return StompServer(config.validate(table), broker.engine)
 
 
-async def settle(broker):
-    """Return when nothing is left to do."""
-    for _ in range(200):
-        await broker.settle()
-        if not broker.engine.budget._waiting:
-            break
-    await broker.settle()
-
-
 def named(engine, name):
     """The queue of the durable subscription of client c."""
     return engine.topics.named(SubscriptionKey("", "c", name))
@@ -177,6 +170,38 @@ async def test_who_waits_is_served_in_order_each_a_share_a_turn():
 
 
 @scenario
+async def test_lines_are_served_by_turns_a_share_each_however_long_one_is():
+    turns, served = TurnBudget(), []
+
+    def work(line):
+        served.append((turns.turns, line))
+        turns.spend(SHARE // 4)
+
+    turns.spend(TURN)
+    for _ in range(100):
+        turns.wait(partial(work, Line.DELIVERIES), Line.DELIVERIES)
+    turns.wait(partial(work, Line.CLIENTS))
+    turns.wait(partial(work, Line.COMPLETIONS), Line.COMPLETIONS)
+    while any(turns._lines):
+        await asyncio.sleep(0)
+    assert [line for _, line in served[:6]] == [Line.COMPLETIONS, Line.CLIENTS, *4 * [Line.DELIVERIES]]
+    assert [turn for turn, line in served if line is not Line.DELIVERIES] == [1, 1]
+    assert len(served) == 102
+
+
+@scenario
+async def test_to_be_asked_is_work_even_for_who_has_nothing_left_to_do():
+    turns, asked_in = TurnBudget(), []
+    turns.spend(TURN)
+    for _ in range(3 * TURN // budget.VISIT):
+        turns.wait(lambda _=None: asked_in.append(turns.turns), Line.DELIVERIES)
+    while any(turns._lines):
+        await asyncio.sleep(0)
+    assert len(asked_in) == 3 * TURN // budget.VISIT
+    assert set(asked_in) == {1, 2, 3}
+
+
+@scenario
 async def test_one_whose_work_fails_does_not_keep_the_others_waiting():
     told = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
@@ -197,7 +222,7 @@ async def test_a_client_with_one_frame_is_answered_before_one_with_a_thousand():
     broker = await Broker.start()
     server = serve(broker)
     many, one = Client(server), Client(server)
-    await settle(broker)
+    await broker.settle()
     many.connection.data_received(sends(20 * FRAMES)[:-1])
     assert many.wire.reads
     many.connection.data_received(b"\0")
@@ -209,11 +234,11 @@ async def test_a_client_with_one_frame_is_answered_before_one_with_a_thousand():
         await asyncio.sleep(0)
         await broker.engine.journal.flush()
     assert many.receipts() != [f"r{n}" for n in range(20 * FRAMES)]
-    await settle(broker)
+    await broker.settle()
     assert many.receipts() == [f"r{n}" for n in range(20 * FRAMES)]
     assert many.wire.reads
     reader = broker.consume()
-    await settle(broker)
+    await broker.settle()
     assert reader.texts == [str(n) for n in range(1000)]  # its window
 
 
@@ -224,7 +249,7 @@ async def test_what_is_wrong_behind_frames_that_wait_is_said_behind_their_receip
     client.connection.data_received(sends(3 * FRAMES) + b"NONSENSE\n\n\0")
     client.connection.data_received(sends(1, "/queue/late"))
     assert client.errors() == []
-    await settle(broker)
+    await broker.settle()
     assert client.errors()
     assert "late" not in broker.engine.queues
     assert len(broker.engine.queues["q"].messages) == 3 * FRAMES
@@ -236,7 +261,7 @@ async def test_what_waits_of_a_connection_that_was_cut_is_not_taken():
     client = Client(serve(broker))
     client.connection.data_received(sends(5 * FRAMES))
     client.wire.reset = True
-    await settle(broker)
+    await broker.settle()
     assert client.wire.closed
     assert FRAMES <= len(broker.engine.queues["q"].messages) < 2 * FRAMES
 
@@ -248,7 +273,7 @@ async def test_a_stop_takes_no_frame_that_waits():
     client = Client(server)
     client.connection.data_received(sends(5 * FRAMES))
     server.quiesce()
-    await settle(broker)
+    await broker.settle()
     assert FRAMES <= len(broker.engine.queues["q"].messages) < 2 * FRAMES
     assert client.receipts() == [f"r{n}" for n in range(len(broker.engine.queues["q"].messages))]
 
@@ -258,18 +283,18 @@ async def test_sends_that_waited_for_room_go_on_in_turns():
     broker = await Broker.start(made_of=settings(max_size_bytes=800_000, address_full_policy="BLOCK"))
     client = Client(serve(broker))
     count = 3 * TURN // FRAME
-    await settle(broker)
+    await broker.settle()
     broker.send("x" * 800_000)
-    await settle(broker)
+    await broker.settle()
     client.say("SUBSCRIBE", id="s", destination="/queue/elsewhere")  # so it is read on
     client.connection.data_received(sends(count))
-    await settle(broker)
+    await broker.settle()
     assert client.receipts() == []
     taken = []
     send = broker.engine.send
     broker.engine.send = lambda *given: taken.append(broker.engine.budget.turns) or send(*given)
     reader = broker.consume(auto=True)
-    await settle(broker)
+    await broker.settle()
     assert client.receipts() == [f"r{n}" for n in range(count)]
     assert max(map(taken.count, taken)) <= TURN // FRAME + 1
     assert len(reader.texts) == count + 1
@@ -314,7 +339,7 @@ async def test_many_selectors_are_asked_in_turns_and_the_send_is_one_entry(monke
     engine = broker.engine
     for number in range(3 * A_TURN):
         engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
-    await settle(broker)
+    await broker.settle()
     sent = []
     send = engine.send
     engine.send = lambda target, *more: sent.append(target) or send(target, *more)
@@ -325,7 +350,7 @@ async def test_many_selectors_are_asked_in_turns_and_the_send_is_one_entry(monke
         + frame("SEND", "second", destination="/queue/q", receipt="2")
     )
     other.say("SEND", "between", destination="/queue/other", receipt="mine")
-    await settle(broker)
+    await broker.settle()
     assert sent == ["other", TOPIC, "q"]  # what is behind it waits, and others do not
     assert one.receipts() == ["1", "2"]
     assert other.receipts() == ["mine"]
@@ -342,7 +367,7 @@ async def test_subscriptions_that_come_and_go_while_selectors_are_asked(monkeypa
     client = Client(serve(broker, max_selector_terms=1000))
     for number in range(3 * A_TURN):
         engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
-    await settle(broker)
+    await broker.settle()
     asked = Asked(monkeypatch, engine.budget)
     client.say("SEND", "m", destination=TOPIC, receipt="1", a2="y", new="y")
     assert 0 < len(asked.asked) < 3 * A_TURN
@@ -350,7 +375,7 @@ async def test_subscriptions_that_come_and_go_while_selectors_are_asked(monkeypa
     late = engine.bind(Subscription("t", "late", "c", "new = 'y'", durable=True))
     unwilling = engine.bind(Subscription("t", "unwilling", "c", "new = 'z'", durable=True))
     everything = engine.bind(Subscription("t", "all", "c", durable=True))
-    await settle(broker)
+    await broker.settle()
     assert client.receipts() == ["1"]
     assert (len(late), len(unwilling), len(everything)) == (1, 0, 1)
     assert [queue.name for queue in engine.queues.values() if len(queue)] == [late.name, everything.name]
@@ -370,7 +395,7 @@ async def test_a_topic_that_ends_and_begins_anew_while_selectors_are_asked():
     new = engine.bind(Subscription("t", "new", "c", "new = 'y'", durable=True))
     assert list(testing) == [None]
     engine.send(TOPIC, message)
-    await settle(broker)
+    await broker.settle()
     assert len(new) == 1
 
 
@@ -381,10 +406,10 @@ async def test_a_send_that_is_being_tested_when_the_broker_stops_is_not_taken():
     client = Client(server)
     for number in range(2 * A_TURN):
         broker.engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
-    await settle(broker)
+    await broker.settle()
     client.say("SEND", "m", destination=TOPIC, receipt="1", a1="y")
     server.quiesce()
-    await settle(broker)
+    await broker.settle()
     assert client.receipts() == client.errors() == []
     assert not any(len(queue) for queue in broker.engine.queues.values())
 
@@ -398,7 +423,7 @@ async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypat
         engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
         for number in range(2 * A_TURN)
     ]
-    await settle(broker)
+    await broker.settle()
     asked = Asked(monkeypatch, engine.budget)
     appended = []
     append = engine.journal.append
@@ -409,7 +434,7 @@ async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypat
         + frame("COMMIT", transaction="x", receipt="c")
         + frame("SEND", "behind", destination="/queue/q", receipt="behind")
     )
-    await settle(broker)
+    await broker.settle()
     assert client.receipts() == ["c", "behind"]
     assert asked.most_in_a_turn() <= A_TURN
     assert len(asked.asked) == 8 * A_TURN
@@ -424,12 +449,12 @@ async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
     for number in range(2 * A_TURN):
         engine.bind(Subscription("t", f"s{number}", "c", large(number), durable=True))
     broker.send("held")
-    await settle(broker)
+    await broker.settle()
     for end in ("lost", "quiesced"):
         server = serve(broker, max_selector_terms=1000)
         client = Client(server)
         client.say("SUBSCRIBE", id="s", destination="/queue/q", ack="client-individual")
-        await settle(broker)
+        await broker.settle()
         ack = client.frames()[-1].headers["ack"]
         client.connection.data_received(
             frame("BEGIN", transaction="x")
@@ -441,7 +466,7 @@ async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
             client.lose()
         else:
             server.quiesce()
-        await settle(broker)
+        await broker.settle()
         assert client.receipts() == client.errors() == []
         assert [one.body for one in engine.queues["q"].messages.values()] == [b"held"]
         assert not any(len(queue) for queue in engine.queues.values() if queue.subscription)
@@ -457,7 +482,7 @@ async def test_consumers_with_selectors_are_asked_in_turns_however_many_queues_t
     asked = Asked(monkeypatch, engine.budget)
     for number in range(7):
         broker.send("nobody's", queue=f"q{number}")
-    await settle(broker)
+    await broker.settle()
     assert len(asked.asked) == 3 * A_TURN
     assert asked.most_in_a_turn() <= A_TURN + 7
 
@@ -469,14 +494,57 @@ async def test_deliveries_are_made_in_turns_and_in_order():
     count = 3 * TURN // budget.DELIVERY
     for number in range(count):
         broker.send(str(number))
-    await settle(broker)
+    await broker.settle()
     turns = []
     reader = broker.consume(window=2 * count)
     deliver = reader.consumer.deliver
     reader.consumer.deliver = lambda delivery: turns.append(engine.budget.turns) or deliver(delivery)
-    await settle(broker)
+    await broker.settle()
     assert reader.texts == [str(number) for number in range(count)]
     assert max(map(turns.count, turns)) <= TURN // budget.DELIVERY + 1
+
+
+@scenario
+async def test_a_client_with_one_frame_does_not_stand_behind_the_dispatch_of_many_queues():
+    broker = await Broker.start()
+    engine = broker.engine
+    one = Client(serve(broker))
+    queues = [f"q{number}" for number in range(4 * TURN // budget.DELIVERY)]
+    readers = [broker.consume(queue) for queue in queues]
+    transaction = Transaction()
+    for queue in queues:
+        transaction.send(queue, Message(queue, b"", b"x", None))
+    engine.commit(transaction)
+    while not any(reader.got for reader in readers):
+        await asyncio.sleep(0)
+        await engine.journal.flush()
+    engine.budget.spend(max(engine.budget.left, 0))  # whoever comes now stands in line
+    one.say("SEND", "x", destination="/queue/other", receipt="mine")
+    asked_in = engine.budget.turns
+    while "other" not in engine.queues:
+        await asyncio.sleep(0)
+    assert engine.budget.turns == asked_in + 1
+    assert not all(reader.got for reader in readers)
+    await broker.settle()
+    assert [reader.texts for reader in readers] == [["x"]] * len(queues)
+
+
+@scenario
+async def test_what_follows_many_durable_entries_is_done_in_turns_and_in_order():
+    broker = await Broker.start()
+    engine, turns = broker.engine, []
+    count = 3 * TURN // budget.COMPLETION
+
+    for number in range(count):
+        engine.gate.when_durable(1, lambda number=number: turns.append((engine.budget.turns, number)))
+    engine.gate.when_durable(1, engine.abandon)
+    engine.gate.when_durable(1, lambda: turns.append((0, "after the end")))
+    broker.send("x")
+    await broker.settle()
+    assert [number for _, number in turns] == list(range(count))
+    per_turn = Counter(turn for turn, _ in turns)
+    assert len(per_turn) >= 3
+    assert max(per_turn.values()) <= TURN // budget.COMPLETION + 1
 
 
 # -------------------------------------------------------------------------------------- connections
@@ -491,10 +559,10 @@ async def test_a_connection_with_many_subscriptions_leaves_in_turns(how):
     count = 3 * TURN // budget.CONSUMER_END
     for number in range(count):
         client.say("SUBSCRIBE", id=str(number), destination="/queue/q", ack="client-individual")
-    await settle(broker)
+    await broker.settle()
     queue = engine.queues["q"]
     broker.send("held")
-    await settle(broker)
+    await broker.settle()
     (body,) = client.bodies()
     left = []
     unsubscribe = engine.unsubscribe
@@ -506,7 +574,7 @@ async def test_a_connection_with_many_subscriptions_leaves_in_turns(how):
     assert 0 < len(queue.consumers) < count
     other = broker.consume()
     broker.send("later")
-    await settle(broker)
+    await broker.settle()
     assert len(left) == count
     assert max(map(left.count, left)) <= TURN // budget.CONSUMER_END + 1
     assert other.texts in (["held", "later"], ["later", "held"])  # nothing went to who has gone
@@ -527,12 +595,12 @@ async def test_a_client_that_comes_back_at_once_gets_the_subscriptions_it_has_no
     first = Client(server, client_id="c")
     for headers in names:
         first.say("SUBSCRIBE", **headers)
-    await settle(broker)
+    await broker.settle()
     again = Client(server, client_id="c")
     assert first.errors()
     again.say("SUBSCRIBE", **names[-1], receipt="last")
     again.say("UNSUBSCRIBE", id="none", durable_subscription_name=names[-2]["durable_subscription_name"])
-    await settle(broker)
+    await broker.settle()
     assert again.errors() == []
     assert again.receipts() == ["last"]
     assert named(broker.engine, f"s{count - 2}") is None
@@ -545,7 +613,7 @@ async def test_an_engine_that_stops_waits_for_nobody_who_leaves():
     client = Client(server)
     for number in range(3 * TURN // budget.CONSUMER_END):
         client.say("SUBSCRIBE", id=str(number), destination="/topic/x", ack="client-individual")
-    await settle(broker)
+    await broker.settle()
     client.lose()
     again = await broker.restart()
     assert not any(queue.subscription for queue in again.engine.queues.values())
@@ -576,11 +644,11 @@ async def test_subscriptions_that_are_dropped_together_are_emptied_in_turns():
     queues = [engine.bind(Subscription("t", f"s{number}")) for number in range(40)]
     for _ in range(600):
         engine.send(TOPIC, Message(TOPIC, b"", b"m"))
-    await settle(broker)
+    await broker.settle()
     removed = Removed(engine)
     for queue in queues:
         engine.drop(queue)
-    await settle(broker)
+    await broker.settle()
     assert sum(removed.removed.values()) == 24_000
     assert max(removed.removed.values()) <= TURN // budget.REMOVAL + CHUNK
     assert not engine._dropped.queues
@@ -595,12 +663,12 @@ async def test_what_expires_in_many_queues_at_one_time_is_moved_in_turns():
     engine = broker.engine
     for number in range(10_000):
         engine.send(f"q{number % 50}", Message(f"q{number % 50}", b"", b"m"))
-    await settle(broker)
+    await broker.settle()
     removed = Removed(engine)
     time_s[0] = 10.0
     engine._expiry_scan._look()
     while engine._expiry_scan._queues:
         await asyncio.sleep(0)
-    await settle(broker)
+    await broker.settle()
     assert sum(removed.removed.values()) == 10_000
     assert max(removed.removed.values()) <= TURN // budget.REMOVAL + 200

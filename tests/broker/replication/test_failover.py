@@ -12,9 +12,9 @@ from plain_client import LostError
 from replicated import Load, cluster_test, nothing_lost, until
 
 from broker.cluster import incarnation as incarnations
-from broker.core.budget import TEST, TURN, TurnBudget
 from broker.core.engine import Engine
 from broker.core.selector import Selector, compile_selector
+from broker.turn_budget import TEST, TURN, TurnBudget
 from environments.link_condition import LinkCondition
 
 

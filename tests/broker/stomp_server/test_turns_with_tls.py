@@ -9,7 +9,7 @@ import pytest
 from authority import Authority
 from brokers import Raw
 
-from broker.core.budget import CONSUMER_END, FRAME, TURN
+from broker.turn_budget import CONSUMER_END, FRAME, TURN
 
 LARGE = " OR ".join(f"b{number} = 'x'" for number in range(98))
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from brokers import Raw, until
 
-from broker.core.budget import TurnBudget
 from broker.stomp.intake import Intake
+from broker.turn_budget import TurnBudget
 
 pytestmark = pytest.mark.cluster
 

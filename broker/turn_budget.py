@@ -10,14 +10,17 @@ Why units and not milliseconds: a simulation has no clock that runs while code d
 count. A unit is the test of one term of a selector, about 0.1 microseconds. The constants below
 say what other work costs.
 
-Those who wait are served in order, each with ``SHARE`` at most, so that a client with one frame
-waits for a share of each of those before it and never for all that they ask for.
+Those who wait stand in three lines, which are served by turns, a share each: otherwise a client
+with one frame would stand behind the dispatch of 20,000 queues. Within a line they are served in
+order, each with ``SHARE`` at most, so that this client waits for a share of each of those before it
+and never for all that they ask for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Final
 
 from broker.turn_watch import TurnWatch
@@ -29,8 +32,14 @@ TURN: Final = 64_000
 SHARE: Final = 16_000
 """The units that one connection or queue may spend before the others have their turn."""
 
+VISIT: Final = 50
+"""The cost of asking one who waits; a queue may have nothing to dispatch by then."""
 FRAME: Final = 150
 """The cost of a frame of a client."""
+COMPLETION: Final = 50
+"""The cost of what follows a durable entry of the journal: an arrival, a receipt."""
+ARRIVAL: Final = 25
+"""The cost of each further message that an entry brings."""
 COPY: Final = 80
 """The cost of a message that is stored for a subscription."""
 DELIVERY: Final = 40
@@ -47,6 +56,17 @@ SELECTOR_CHARACTER: Final = 20
 """The cost of each character of a selector that is compiled."""
 
 
+class Line(IntEnum):
+    """The lines of those who wait for a turn, in the order in which they are served."""
+
+    COMPLETIONS = 0
+    """What follows durable entries. It comes first, so that frames taken in never outrun it."""
+    CLIENTS = 1
+    """Frames, and what else was begun for a client."""
+    DELIVERIES = 2
+    """The dispatch of queues."""
+
+
 class TurnBudget:
     """The budget of an engine: ``left`` is what may still be spent in this turn.
 
@@ -54,7 +74,7 @@ class TurnBudget:
     anew all the same. ``watch`` is to be told of what is done in a turn.
     """
 
-    __slots__ = ("_renewal", "_waiting", "left", "turns", "watch")
+    __slots__ = ("_lines", "_renewal", "left", "turns", "watch")
 
     def __init__(self, watch: TurnWatch | None = None) -> None:
         self.watch = watch
@@ -62,7 +82,7 @@ class TurnBudget:
         self.turns = 0
         """How many times it was renewed; a test counts them."""
         self._renewal: asyncio.Handle | None = None
-        self._waiting: dict[Callback, None] = {}
+        self._lines: tuple[dict[Callback, None], ...] = tuple({} for _ in Line)
 
     def spend(self, units: int) -> None:
         """Take the cost of finished work from the budget of this turn."""
@@ -74,15 +94,15 @@ class TurnBudget:
         """Return what ``left`` must stay above while one of those who share the turn works."""
         return max(self.left - shares * SHARE, 0)
 
-    def wait(self, callback: Callback) -> None:
-        """Call back in the next turn that has something left, behind all who wait already."""
-        self._waiting[callback] = None
+    def wait(self, callback: Callback, line: Line = Line.CLIENTS) -> None:
+        """Call back in the next turn that has something left, behind all who wait in this line."""
+        self._lines[line][callback] = None
         if self._renewal is None:
             self._renewal = asyncio.get_running_loop().call_soon(self._renew)
 
-    def forget(self, callback: Callback) -> None:
-        """Take a callback out of the line."""
-        self._waiting.pop(callback, None)
+    def forget(self, callback: Callback, line: Line = Line.CLIENTS) -> None:
+        """Take a callback out of its line."""
+        self._lines[line].pop(callback, None)
 
     async def room(self) -> None:
         """Wait for a turn in which something of the budget is left."""
@@ -103,15 +123,20 @@ class TurnBudget:
         self._renewal = None
         self.left = TURN
         self.turns += 1
-        waiting = self._waiting
-        while waiting and self.left > 0:
-            callback = next(iter(waiting))
-            del waiting[callback]
+        while self.left > 0 and any(self._lines):
+            for line in self._lines:
+                self._serve(line, self.floor())
+        if any(self._lines) and self._renewal is None:
+            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
+
+    def _serve(self, line: dict[Callback, None], floor: int) -> None:
+        while line and self.left > floor:
+            callback = next(iter(line))
+            del line[callback]
+            self.left -= VISIT
             try:
                 callback()
             except Exception as error:  # noqa: BLE001 - one who fails must not keep the others waiting
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "work for a client failed: please report this", "exception": error}
                 )
-        if waiting and self._renewal is None:
-            self._renewal = asyncio.get_running_loop().call_soon(self._renew)
