@@ -31,6 +31,7 @@ from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
+from harness.report.progress import Meter
 from harness.run import session
 from harness.run.compose import compose
 from harness.run.reproduction import ordered
@@ -122,18 +123,21 @@ def run(request: ClaimsRequest) -> int:
     spark = api.start_in_background(wanted=request.environment != "simulation") if judged else None
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
-    for scenario in request.scenarios:
-        row = ScenarioRuns(scenario, _before(request, scenario), request.known or ())
-        for number in _seeds_left(request, scenario):
-            ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
-            row.runs.append(ran)
-            if request.ledger is not None and isinstance(scenario, Scenario):
-                request.ledger.write(scenario, ran, number, request.environment)
-        if not row.runs:
-            continue
-        rows.append(row)
-        for line in _lines(row, width, request.departures.get(scenario.id)):
-            print(line, file=out, flush=True)
+    with Meter(out) as meter:
+        for done, scenario in enumerate(request.scenarios):
+            row = ScenarioRuns(scenario, _before(request, scenario), request.known or ())
+            for number in _seeds_left(request, scenario):
+                doing = f"{scenario.id}, scenario {done + 1} of {len(request.scenarios)}, seed {number}"
+                meter.update(doing, done, len(request.scenarios))
+                ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
+                row.runs.append(ran)
+                if request.ledger is not None and isinstance(scenario, Scenario):
+                    request.ledger.write(scenario, ran, number, request.environment)
+            if not row.runs:
+                continue
+            rows.append(row)
+            for line in _lines(row, width, request.departures.get(scenario.id)):
+                meter.note(line)
     for line in [*_summary(rows, request), *_matched(rows, request)]:
         print(line, file=out)
     if request.render is not None:

@@ -5,14 +5,16 @@ With ``--json`` standard output has the document alone, and the lines are on sta
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
 from checkers.visible import visible_lines
 from harness.history import store as stores
+from harness.report.progress import Meter
 from harness.report.terminal import show
 
 EVERY_S: Final = 10.0
@@ -25,6 +27,7 @@ class Talk:
 
     as_json: bool = False
     _printed_s: float = field(default_factory=time.monotonic)
+    _meter: Meter | None = None
 
     @property
     def stream(self) -> TextIO:
@@ -33,7 +36,20 @@ class Talk:
 
     def __call__(self, text: str) -> None:
         """Print a line now."""
-        print(text, file=self.stream, flush=True)
+        if self._meter is None:
+            print(text, file=self.stream, flush=True)
+        else:
+            self._meter.note(text)
+
+    @contextlib.contextmanager
+    def metered(self) -> Iterator[Meter]:
+        """Give a meter for what the body does; lines are printed above it."""
+        with Meter(self.stream) as meter:
+            self._meter = meter
+            try:
+                yield meter
+            finally:
+                self._meter = None
 
     def result(self, lines: Iterable[str]) -> None:
         """Print the last lines: wrapped, and with colours on a terminal."""
@@ -44,7 +60,9 @@ class Talk:
         self(f"  {text}")
 
     def now_and_then(self, text: str) -> None:
-        """Print a line about the progress, unless another was printed a short while ago."""
+        """Print a line about the progress, unless a meter or a recent line shows it."""
+        if self._meter is not None and self._meter.is_drawn:
+            return
         if time.monotonic() - self._printed_s >= EVERY_S:
             self._printed_s = time.monotonic()
             self.indented(text)

@@ -29,6 +29,11 @@ WORDS = {
     INTERNAL: "failed to be judged",
 }
 
+_START_S = {False: 1.0, True: 10.0}
+"""The usual time until the first row is judged (s), in this process and on Spark."""
+_ROWS_A_SECOND = 1_250_000
+"""The rows that a core judges in a second, as measured in docs/results."""
+
 _GRAVITY = (INVALID, INTERNAL, USAGE, UNKNOWN, INTERRUPTED, VALID)
 
 
@@ -47,6 +52,11 @@ def gravest_status(statuses: list[int]) -> int:
     return min(statuses, key=_GRAVITY.index, default=VALID)
 
 
+def usual_s(rows: int, *, on_spark: bool) -> float:
+    """Return how long it usually takes to judge so many rows."""
+    return _START_S[on_spark] + rows / _ROWS_A_SECOND
+
+
 def judge(
     store: Path,
     spark: Callable[[], Any],
@@ -54,7 +64,7 @@ def judge(
     *,
     keep: bool = True,
     wanted: bool = False,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str, float], None] | None = None,
     record: stores.RunRecord | None = None,
 ) -> Verdict:
     """Judge a stored run and write ``findings.json``.
@@ -67,7 +77,8 @@ def judge(
         spec: what was promised, if it is not what ``spec.json`` says.
         keep: whether anything may be written there; else a cut-off history is not recovered.
         wanted: judge on Spark, whatever the size of the history.
-        tell: is called with a line that says where the history is judged.
+        tell: is called with a line that says where the history is judged, and how long (s) that
+            usually takes.
         record: how the run went, if the caller knows more than ``run.json``, which a full disk may
             have kept from being written.
 
@@ -94,7 +105,7 @@ def judge(
         big = wanted or rows > api.HERE_ROWS
         if tell is not None:
             where = "on Spark" if big else "in this process; --spark-master asks for Spark"
-            tell(f"judging {rows:,} rows {where}")
+            tell(f"judging {rows:,} rows {where}", usual_s(rows, on_spark=big))
         verdict = api.check(paths, options, spark() if big else None)
     except api.HistoryError as error:
         raise UsageError(str(error)) from error

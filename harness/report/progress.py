@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import monotonic  # a name of its own: within a simulated run, time.monotonic is forbidden
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from checkers.visible import visible, visible_lines
-from harness.report.terminal import drawing_on
+from harness.report.terminal import console
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.live import Live
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
     from rich.table import Table
 
 _ROLE_COLOURS = {
@@ -97,17 +101,17 @@ class Lines:
 class Screen:
     """A live display of the phase, the rates, the faults in force and each broker's role."""
 
-    def __init__(self, stream: TextIO, title: str) -> None:
-        from rich.console import Console  # noqa: PLC0415 - a slow import that only a terminal needs
-
-        self._console = Console(file=drawing_on(stream))
+    def __init__(self, stream: TextIO, title: str, load_s: float = 0.0) -> None:
+        self._console = console(stream)
         self._title = visible(title)
+        self._load_s = load_s
+        self._load_began_s: float | None = None
         self._live: Live | None = None
         self._last: RunSnapshot | None = None
         self._rate = 0.0
 
     def __enter__(self) -> Self:
-        from rich.live import Live  # noqa: PLC0415 - as above
+        from rich.live import Live  # noqa: PLC0415 - a slow import that only a terminal needs
 
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._live.__enter__()
@@ -120,13 +124,22 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print the text above the display."""
-        self._console.print(visible_lines(text), markup=False, highlight=False)
+        self._console.print(visible_lines(text))
 
     def update(self, snapshot: RunSnapshot) -> None:
         """Draw the snapshot."""
         if self._live is not None:
             self._live.update(self._table(snapshot))
         self._last = snapshot
+
+    def _load_left(self, now: RunSnapshot) -> str:
+        """Return how long the load still takes; "" in the other phases, which end by events."""
+        if now.phase != "load":
+            return ""
+        if self._load_began_s is None:
+            self._load_began_s = now.elapsed_s
+        left_s = self._load_s - (now.elapsed_s - self._load_began_s)
+        return f", {left_s:.0f} s of load left" if left_s > 0 else ""
 
     def _table(self, now: RunSnapshot) -> Table:
         from rich.table import Table  # noqa: PLC0415 - as above
@@ -139,7 +152,7 @@ class Screen:
         table = Table(title=Text(self._title), show_header=False, expand=False)
         table.add_column(style="bold")
         table.add_column()
-        table.add_row("phase", f"{now.phase}   {now.elapsed_s:.0f} s")
+        table.add_row("phase", f"{now.phase}   {now.elapsed_s:.0f} s{self._load_left(now)}")
         table.add_row("operations", f"{max(0.0, self._rate):.0f}/s   {_counts(now.counters)}")
         faults = Text(
             "\n".join(map(visible, now.faults.values())) or "none", style="bold red" if now.faults else ""
@@ -156,9 +169,135 @@ class Screen:
         return table
 
 
-def choose(stream: TextIO, title: str) -> Progress:
-    """Return the live display if ``stream`` is a terminal, else the display by lines."""
-    return Screen(stream, title) if stream.isatty() else Lines(stream)
+class Meter:
+    """A line at the bottom of a terminal: what is being done, and how long it takes.
+
+    On another stream it draws nothing, and notes are plain lines. The line disappears at the end.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._console: Console | None = console(stream) if stream.isatty() else None
+        self._bars: Bars | None = None
+        self._task: TaskID | None = None
+        self._began_s = monotonic()
+        self._before = 0.0
+
+    def __enter__(self) -> Self:
+        if self._console is not None:
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
+            from rich.progress import Progress as Bars  # noqa: PLC0415 - as above
+
+            self._bars = Bars(
+                SpinnerColumn(),
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=12),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}", markup=False),
+                console=self._console,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = self._task = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """True if the line is seen: then no line about the progress need be printed."""
+        return self._bars is not None
+
+    def update(self, what: str, done: float = 0.0, total: float | None = None) -> None:
+        """Show what is being done, and how much of the total is done.
+
+        The time that is left follows from the pace since the first call. What was done before that
+        call counts as done, not as pace.
+        """
+        if self._bars is None:
+            return
+        what = visible(what)
+        if self._task is None:
+            self._began_s, self._before = monotonic(), done
+            self._task = self._bars.add_task(what, total=total, left="")
+        left = _left(monotonic() - self._began_s, done - self._before, done, total)
+        self._bars.update(self._task, description=what, completed=done, total=total, left=left)
+
+    def expect(self, what: str, seconds: float) -> None:
+        """Show what is being done, and how long it usually takes."""
+        self.update(what)
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, left=f"usually {in_words(seconds)}")
+
+    def note(self, text: str) -> None:
+        """Print a line above."""
+        if self._bars is None or self._console is None:
+            print(text, file=self._stream, flush=True)
+        else:
+            self._console.print(visible_lines(text))
+
+
+def _left(spent_s: float, advanced: float, done: float, total: float | None) -> str:
+    """Return in words how long the rest takes at the pace so far; "" if that is not known."""
+    if total is None or advanced <= 0 or done >= total:
+        return ""
+    return f"about {in_words(spent_s / advanced * (total - done))} left"
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as people say it: "20 s", "5 min", "2.5 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class LinesOverMeter(Lines):
+    """A display that prints lines, with a meter below them on a terminal.
+
+    It is for runs on virtual time, in which lines say more than a table could show: a minute takes
+    a second. ``total_s`` is the virtual time of the load.
+    """
+
+    def __init__(self, stream: TextIO, total_s: float) -> None:
+        super().__init__(stream)
+        self._meter = Meter(stream)
+        self._total_s = total_s
+
+    def __enter__(self) -> Self:
+        self._meter.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._meter.__exit__(None, None, None)
+        super().__exit__()
+
+    def note(self, text: str) -> None:
+        """Print the text above the meter."""
+        self._meter.note(text)
+
+    def update(self, snapshot: RunSnapshot) -> None:
+        """Print the differences from the last snapshot, and show the virtual time."""
+        super().update(snapshot)
+        done_s = min(snapshot.elapsed_s, self._total_s)
+        self._meter.update(
+            f"simulating: {snapshot.phase}, {snapshot.elapsed_s:.0f} of {self._total_s:.0f} s",
+            done_s,
+            self._total_s,
+        )
+
+
+def choose(stream: TextIO, title: str, load_s: float = 0.0, *, virtual: bool = False) -> Progress:
+    """Return the live display if ``stream`` is a terminal, else the display by lines.
+
+    ``load_s`` is how long the load takes, ``virtual`` says that its time is virtual.
+    """
+    if virtual:
+        return LinesOverMeter(stream, load_s)
+    return Screen(stream, title, load_s) if stream.isatty() else Lines(stream)
 
 
 def _total(counters: Mapping[str, int]) -> int:

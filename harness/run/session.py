@@ -46,7 +46,7 @@ from harness.interface import (
 )
 from harness.interface.errors import exhausted
 from harness.report import files, summary
-from harness.report.progress import Lines, Progress, choose
+from harness.report.progress import Meter, Progress, choose
 from harness.report.terminal import show
 from harness.run import reproduction
 from harness.run.compose import Composition, compose
@@ -146,9 +146,9 @@ def execute(
         test = replace(test, given_schedule=str(store / stores.SCHEDULE))
     starts_spark = spark is None
     spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
-    # A minute of virtual time takes a second: lines say more than a display could show.
-    virtual = test.environment.virtual
-    progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
+    progress = choose(
+        talk, f"{spec.name}  seed {spec.seed}", spec.time_limit_s, virtual=test.environment.virtual
+    )
     progress.note(
         f"{spec.name}: system {spec.system}, policy {spec.policy}, {test.size}, workload {spec.workload}, "
         f"seed {spec.seed}"
@@ -309,18 +309,19 @@ class _Attempt:
         if self.record.trouble is not None and not stores.has_history(self.store):
             return judging.undecided(self.store, self.test.spec, self.record.trouble, None)
         loop = asyncio.get_running_loop()
+        with Meter(self.talk) as meter:
 
-        def tell(text: str) -> None:
-            loop.call_soon_threadsafe(self.progress.note, text)
+            def tell(text: str, seconds: float) -> None:
+                loop.call_soon_threadsafe(_tell_judging, meter, text, seconds)
 
-        return await asyncio.to_thread(
-            judging.judge,
-            self.store,
-            self.spark.result,
-            wanted=self.spark.wanted,
-            tell=tell,
-            record=self.record,
-        )
+            return await asyncio.to_thread(
+                judging.judge,
+                self.store,
+                self.spark.result,
+                wanted=self.spark.wanted,
+                tell=tell,
+                record=self.record,
+            )
 
     def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
         """Save the file with everything that reproduces a finding, if the verdict is invalid.
@@ -432,12 +433,19 @@ def check(
     lean.without_pandas()
 
     talk = sys.stderr if as_json else sys.stdout
-    judge = partial(
-        judging.judge,
-        spark=functools.cache(lambda: api.start(spark_master)),  # once, when the first history needs it
-        wanted=spark_master is not None,
-        tell=partial(print, file=talk),
-    )
+    start = functools.cache(lambda: api.start(spark_master))  # once, when the first history needs it
+
+    def judge(store: Path, *, spec: TestSpec | None, keep: bool) -> Verdict:
+        with Meter(talk) as meter:
+            return judging.judge(
+                store,
+                start,
+                spec,
+                keep=keep,
+                wanted=spark_master is not None,
+                tell=partial(_tell_judging, meter),
+            )
+
     statuses: list[int] = []
     documents: list[msgspec.Raw] = []
     judged: list[tuple[TestSpec, Verdict]] = []
@@ -463,6 +471,11 @@ def check(
             + ", ".join(f"{statuses.count(s)} {w}" for s, w in judging.WORDS.items() if s in statuses)
         )
     return status
+
+
+def _tell_judging(meter: Meter, text: str, seconds: float) -> None:
+    meter.note(text)
+    meter.expect("judging", seconds)
 
 
 def _holding(path: Path, runs: Sequence[Path]) -> str:

@@ -31,6 +31,7 @@ from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import UsageError
+from harness.report.progress import Meter
 from harness.report.summary import size
 from harness.run import reproduction
 from harness.run.simulate import Simulated, simulate
@@ -65,12 +66,17 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
     began = time.monotonic() - spent_s
     interrupted = False
     try:
-        with contextlib.closing(tried(request, made, began, over=_over(plan, tally))) as trying:
+        with (
+            contextlib.closing(tried(request, made, began, over=_over(plan, tally))) as trying,
+            talk.metered() as meter,
+        ):
+            _show(meter, plan, tally, began)
             for record in trying:
                 log.add(msgspec.structs.replace(record, at_s=round(time.monotonic() - began, 3)))
                 tally.add(record)
                 if record.word != "valid":
                     talk.indented(f"run {record.number}: {how(record)}")
+                _show(meter, plan, tally, began)
                 talk.now_and_then(counts(tally, time.monotonic() - began))
     except KeyboardInterrupt:
         interrupted = True
@@ -104,6 +110,15 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
         talk.result([f"Go on    {plan.resume_line(store)}"])
     talk.document(ended)
     return judging.INTERRUPTED if interrupted else status(tally.ended)
+
+
+def _show(meter: Meter, plan: SearchPlan, tally: SearchTally, began: float) -> None:
+    """Show how much of the limit that ends the search first is used."""
+    spent_s = time.monotonic() - began
+    by_runs = (tally.runs, plan.runs) if plan.runs is not None else None
+    by_time = (spent_s, plan.time_limit_s) if plan.time_limit_s is not None else None
+    done, total = max(filter(None, (by_runs, by_time)), key=lambda part: part[0] / part[1], default=(0, None))
+    meter.update(f"searching: {counted(tally.runs, 'run')}, {tally.ended['invalid']} invalid", done, total)
 
 
 def tried(
@@ -164,12 +179,17 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> S
         )
         return run
     talk(f"shrinking: {anomaly} with {describe(ShrinkCase(run.spec, run.schedule))}")
-    result = shrinking.shrink(
-        run,
-        anomaly,
-        budget=Budget(seconds=min(plan.shrink_limit_s, left_s)),
-        tell=talk.indented,
-    )
+    limit_s = min(plan.shrink_limit_s, left_s)
+    with talk.metered() as meter:
+        result = shrinking.shrink(
+            run,
+            anomaly,
+            budget=Budget(seconds=limit_s),
+            tell=talk.indented,
+            tried=lambda budget: meter.update(
+                f"shrinking: {counted(budget.spent, 'run')} tried", time.monotonic() - budget.began, limit_s
+            ),
+        )
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
     talk(f"  {counted(result.runs, 'run')} in {result.seconds:.0f} s: {why}")
     return result.evidence

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -119,7 +118,16 @@ def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
     if anomaly not in first.grave:
         return _not_reproduced(anomaly)
     budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s or SECONDS)
-    result = shrink.shrink(first, anomaly, budget=budget, tell=_TALK.indented)
+    with _TALK.metered() as meter:
+        result = shrink.shrink(
+            first,
+            anomaly,
+            budget=budget,
+            tell=_TALK.indented,
+            tried=lambda spent: meter.update(
+                f"shrinking: run {spent.spent} of at most {budget.runs}", spent.spent, budget.runs
+            ),
+        )
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
@@ -144,8 +152,16 @@ def _real(plan: ShrinkPlan, store: Path) -> int:
     with plan.resumable(store):
         (store / "runs").mkdir(exist_ok=True)
         spark = api.start_in_background(wanted=True)
-        repeats = Repeats(plan, store, partial(deployed, spark=spark), _TALK.indented)
-        return _reduced(plan, store, repeats)
+        with _TALK.metered() as meter:
+
+            def make(case: ShrinkCase, place: Path) -> replay.Attempt:
+                meter.update(
+                    f"shrinking: run {repeats.used + 1} of at most {plan.runs}", repeats.used, plan.runs
+                )
+                return deployed(case, place, spark=spark)
+
+            repeats = Repeats(plan, store, make, _TALK.indented)
+            return _reduced(plan, store, repeats)
 
 
 def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:

@@ -41,7 +41,12 @@ T = TypeVar("T")
 
 
 def shrink(
-    run: Simulated, anomaly: str, *, budget: Budget | None = None, tell: Callable[[str], None] | None = None
+    run: Simulated,
+    anomaly: str,
+    *,
+    budget: Budget | None = None,
+    tell: Callable[[str], None] | None = None,
+    tried: Callable[[Budget], None] | None = None,
 ) -> Shrunk[Simulated]:
     """Make an invalid simulated run smaller.
 
@@ -50,11 +55,14 @@ def shrink(
         anomaly: the name that must be among what breaks the guarantee of every smaller run.
         budget: what the shrinking may cost; a run that has begun is finished.
         tell: is called with a line about each success.
+        tried: is called before each run, with what was spent so far.
     """
     assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
     exceeded = swarm.beyond(run.spec, run.schedule)
 
     def find(case: ShrinkCase) -> Simulated | None:
+        if tried is not None:
+            tried(attempts.budget)
         repeated = simulate(case.spec, case.schedule)
         return repeated if anomaly in repeated.grave else None
 

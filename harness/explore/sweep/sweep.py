@@ -120,12 +120,14 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
         with plan.resumable(store):
             (store / deployed.DIRECTORY).mkdir(exist_ok=True)
             spark = api.start_in_background(request.spark_master, wanted=True)
-            for number in plan.pending(frozenset(made)):
-                deployed_run = made[number] = deployed.make(plan, number, store, spark)
-                outcome = ", ".join(deployed_run.run.grave) or _first_line(deployed_run.run)
-                where = f"  {store / deployed_run.store}" if deployed_run.store else ""
-                cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
-                talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
+            with talk.metered() as meter:
+                for number in plan.pending(frozenset(made)):
+                    meter.update(f"run {len(made) + 1} of {plan.runs}", len(made), plan.runs)
+                    deployed_run = made[number] = deployed.make(plan, number, store, spark)
+                    outcome = ", ".join(deployed_run.run.grave) or _first_line(deployed_run.run)
+                    where = f"  {store / deployed_run.store}" if deployed_run.store else ""
+                    cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
+                    talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
     except KeyboardInterrupt:
         talk(f"interrupted: {len(made)} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         return judging.INTERRUPTED
@@ -226,9 +228,11 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, made: frozens
         return
     ended, began = len(made), time.monotonic()
     work = partial(histories.recorded, plan, directory.resolve())
-    with workers.workers(work, request.jobs, request.spark_master) as pool:
+    with talk.metered() as meter, workers.workers(work, request.jobs, request.spark_master) as pool:
+        meter.update(f"simulating: {ended} of {plan.runs} runs", ended, plan.runs)
         for _ in pool.runs(plan.pending(made), last=lambda _: False):
             ended += 1
+            meter.update(f"simulating: {ended} of {plan.runs} runs", ended, plan.runs)
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
 
@@ -252,7 +256,9 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
                 source = RunsSource(workers.start_spark(request.spark_master), files)
                 return judge_runs(source, options, expecting, troubles), source.damaged
 
-        judged, damaged = workers.in_thread(work).result()
+        with talk.metered() as meter:
+            meter.expect("judging", judging.usual_s(sum(file.rows for file in files), on_spark=True))
+            judged, damaged = workers.in_thread(work).result()
     records = {record.number: record for _, record in recorded}
     runs = [
         table.run_of(plan, record, judged.get(number), damaged.get(number))
