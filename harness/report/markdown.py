@@ -16,13 +16,15 @@ from typing import Final
 
 import msgspec
 
-from checkers.verdict import NOT_JUDGED, Verdict
+from checkers.verdict import NOT_JUDGED, Finding, Verdict
 from checkers.visible import visible
 from harness.history import judge as judging
-from harness.history import known, store
+from harness.history import known, parquet, store
 from harness.interface import TestSpec
+from harness.report import consequences
 from harness.report.narrative import paragraphs
-from harness.report.summary import STORY_CHARACTERS, by_cause, headline, stored_repeat_command
+from harness.report.narrative.excerpt import ExcerptReader
+from harness.report.summary import STORY_CHARACTERS, headline, stored_repeat_command
 
 TOLD: Final = 5
 """The maximum number of runs that are told in detail; the others are only in the table."""
@@ -83,13 +85,13 @@ def _table(runs: Sequence[_Run]) -> Iterator[str]:
     words = Counter("no verdict" if run.verdict is None else judging.WORDS[run.status] for run in runs)
     yield f"## {len(runs)} runs: {', '.join(f'{count} {word}' for word, count in words.items())}"
     yield ""
-    yield "| verdict | run |"
-    yield "|---|---|"
+    yield "| verdict | run | directory |"
+    yield "|---|---|---|"
     for run in runs[:LISTED]:
         verdict, _, rest = run.line.partition("  ")
-        yield f"| {verdict} | {escaped(rest)} |"
+        yield f"| {verdict} | {escaped(rest)} | {escaped(str(run.directory))} |"
     if len(runs) > LISTED:
-        yield f"| | and {len(runs) - LISTED} more |"
+        yield f"| | and {len(runs) - LISTED} more | |"
     yield ""
 
 
@@ -119,18 +121,15 @@ def _detail(run: _Run) -> Iterator[str]:
 
 
 def _findings(run: _Run, verdict: Verdict) -> Iterator[str]:
-    if verdict.findings:
+    control = ExcerptReader(run.directory / parquet.DIRECTORY).control
+    groups = consequences.grouped(verdict.findings, control)
+    if groups:
         yield "| finding | count | first |"
         yield "|---|---|---|"
-        for finding in by_cause(verdict.findings):
-            reviewed = None if run.review is None else run.review.review_of(finding.name)
-            name = (
-                f"**{finding.name}**"
-                if finding.severity == "grave"
-                else f"{finding.name} ({finding.severity})"
-            )
-            more = "" if reviewed is None else f" ({reviewed})"
-            yield f"| {name} | {finding.count} | {escaped(finding.sentence + more)} |"
+        for group in groups:
+            yield _row(run, group.root, group.root.sentence)
+            for consequence in group.consequences:
+                yield _row(run, consequence.finding, consequence.words)
         yield ""
     story = paragraphs.of_gravest(run.directory, verdict, STORY_CHARACTERS)
     if story:
@@ -141,6 +140,14 @@ def _findings(run: _Run, verdict: Verdict) -> Iterator[str]:
     if reasons:
         yield from (f"- {escaped(reason)}" for reason in reasons)
         yield ""
+
+
+def _row(run: _Run, finding: Finding, sentence: str) -> str:
+    """Return a finding's row of the table; what makes the run invalid is bold."""
+    reviewed = None if run.review is None else run.review.review_of(finding.name)
+    name = f"**{finding.name}**" if finding.severity == "grave" else f"{finding.name} ({finding.severity})"
+    more = "" if reviewed is None else f" ({reviewed})"
+    return f"| {name} | {finding.count} | {escaped(sentence + more)} |"
 
 
 def _code_span(text: str) -> str:

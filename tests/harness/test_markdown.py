@@ -95,7 +95,7 @@ def test_no_more_runs_are_told_than_a_page_can_hold(stored, monkeypatch):
     monkeypatch.setattr(markdown, "LISTED", 3)
     text = markdown.text([stored(f"t{number}", Verdict(valid=None, reasons=("x",))) for number in range(7)])
     assert text.count("\n## ") == markdown.TOLD
-    assert "| | and 4 more |" in text
+    assert "| | and 4 more | |" in text
     assert "2 more runs are not told here." in text
 
 

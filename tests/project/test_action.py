@@ -73,6 +73,7 @@ def test_a_run_that_ends_invalid_keeps_its_status_and_writes_the_summary(runner)
     summary = runner.summary.read_text()
     assert summary.startswith("## INVALID  replication-partition: split-brain (1)")
     assert "| **split-brain** | 1 | a1 and a2 were live under one node ID" in summary
+    assert "| **zombie** | 223 | Follows from the split brain: all 223 happened at a1 and a2" in summary
     assert "What led to it: partition pair-link of a1 and a2 began" in summary
     assert "~~~console\njepsen-run --policy replication --pairs 1 --environment simulation" in summary
     (report,) = (runner.root / "work" / "store").glob("*/2*/report.html")
