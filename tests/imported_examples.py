@@ -62,7 +62,7 @@ NOTHING: frozenset[str] = frozenset()
 
 EXAMPLES: dict[str, Example] = {
     # ------------------------------------------------------------------------------------- queues
-    "queue: what was sent for certain comes out, and so does what may have been": Example(
+    "queue: every sent message is received, also one whose send got no answer": Example(
         queue(
             (1, "invoke", "enqueue", "1"),
             (2, "invoke", "enqueue", "2"),
@@ -76,7 +76,7 @@ EXAMPLES: dict[str, Example] = {
         ),
         theirs=NOTHING,
     ),
-    "queue: one is lost, one comes from nowhere, one comes twice": Example(
+    "queue: one message is lost, one was never sent, one is received twice": Example(
         queue(
             (1, "invoke", "enqueue", ":hung"),
             (2, "invoke", "enqueue", ":kept"),
@@ -96,7 +96,7 @@ EXAMPLES: dict[str, Example] = {
         found=frozenset({"lost", "phantom", "duplicate"}),
         valid=False,
     ),
-    "queue: what a dequeue without an answer may have taken is not lost": Example(
+    "queue: a message that a dequeue without an answer may have taken is not lost": Example(
         queue(
             (1, "invoke", "enqueue", "1"),
             (1, "ok", "enqueue", "1"),
@@ -109,7 +109,7 @@ EXAMPLES: dict[str, Example] = {
         ),
         theirs=frozenset({"lost"}),
     ),
-    "queue: more are missing than dequeues without an answer may have taken": Example(
+    "queue: more messages are missing than dequeues without an answer may have taken": Example(
         queue(
             (1, "invoke", "enqueue", "1"),
             (1, "ok", "enqueue", "1"),
@@ -125,7 +125,7 @@ EXAMPLES: dict[str, Example] = {
         found=frozenset({"lost"}),
         valid=False,
     ),
-    "queue: a message that certainly was not taken comes out": Example(
+    "queue: a message whose send failed is received": Example(
         queue(
             (1, "invoke", "enqueue", "1"),
             (1, "fail", "enqueue", "1"),
@@ -136,13 +136,13 @@ EXAMPLES: dict[str, Example] = {
         found=frozenset({"aborted-delivery"}),
         valid=False,
     ),
-    "queue: a dequeue of what nobody sent": Example(
+    "queue: a dequeue returns a message that nobody sent": Example(
         queue((1, "ok", "dequeue", "1")),
         theirs=frozenset({"unexpected"}),
         found=frozenset({"phantom"}),
         valid=False,
     ),
-    "queue: nothing was drained": Example(
+    "queue: the history has no drain": Example(
         queue(
             (1, "invoke", "enqueue", "1"),
             (1, "ok", "enqueue", "1"),
@@ -168,7 +168,7 @@ EXAMPLES: dict[str, Example] = {
         valid=None,
     ),
     # --------------------------------------------------------------------------------------- logs
-    "log: everything is read in order, by two, whose polls come back in any order": Example(
+    "log: two consumers read everything in order, but their polls return in another order": Example(
         timed(
             *ABC, *polled(2, ":x", (2, ":b"), (3, ":c")), *polled(1, ":x", (1, ":a"), (2, ":b"), (3, ":c"))
         ),
@@ -181,7 +181,7 @@ EXAMPLES: dict[str, Example] = {
         found=frozenset({"aborted-delivery"}),
         valid=False,
     ),
-    "log: what lies before what was read is read by nobody": Example(
+    "log: nobody reads a value that lies before one that was read": Example(
         timed(
             *sent(0, (":x", ":a", 0)),
             *sent(0, (":x", ":b", 1)),
@@ -193,7 +193,7 @@ EXAMPLES: dict[str, Example] = {
         drained=True,
         valid=False,
     ),
-    "log: a value takes the place of another": Example(
+    "log: a value overwrites another one": Example(
         timed(
             *sent(0, (":x", ":a", 0)),
             *sent(0, (":x", ":b", 0), (":x", ":c", 2)),
@@ -211,7 +211,7 @@ EXAMPLES: dict[str, Example] = {
         drained=True,
         valid=False,
     ),
-    "log: a consumer goes back because it chose anew": Example(
+    "log: a consumer goes back after a new assignment": Example(
         timed(
             *ABC,
             *polled(1, ":x", (1, ":a"), (2, ":b")),
@@ -222,7 +222,7 @@ EXAMPLES: dict[str, Example] = {
         theirs=NOTHING,
         drained=True,
     ),
-    "log: a consumer that goes on with a key may not go back in it": Example(
+    "log: a consumer goes back in a key that it keeps after a new subscription": Example(
         timed(
             *ABC,
             *polled(1, ":x", (1, ":a"), (2, ":b")),
@@ -234,7 +234,7 @@ EXAMPLES: dict[str, Example] = {
         drained=True,
         valid=False,
     ),
-    "log: a transaction that failed is read again": Example(
+    "log: the messages of a failed transaction are read again": Example(
         timed(
             *ABC,
             *polled(1, ":x", (1, ":a"), f="txn"),
@@ -263,7 +263,7 @@ EXAMPLES: dict[str, Example] = {
         theirs=frozenset({"int-poll-skip"}),
         drained=True,
     ),
-    "log: a value lies at two offsets": Example(
+    "log: a value has two offsets": Example(
         timed(*sent(0, (":x", ":a", 1)), *polled(1, ":x", (3, ":a"))),
         theirs=frozenset({"duplicate"}),
         drained=True,
@@ -288,7 +288,7 @@ EXAMPLES: dict[str, Example] = {
         theirs=frozenset({"G1c"}),
         drained=True,
     ),
-    "log: a poll of what nobody sent": Example(
+    "log: a poll returns a value that nobody sent": Example(
         timed(*ABC, *polled(1, ":x", (1, ":a"), (2, ":b"), (3, ":c"), (4, ":d"))),
         theirs=frozenset({"crash of the checker"}),
         found=frozenset({"phantom"}),

@@ -2,7 +2,8 @@
 
 Why by queue and user: a login says who comes, not what is his business. Without any setting every
 user may do everything. Where one matches, the most specific counts, alone, and a right that it does
-not give is nobody's. Asked once for each destination of a session, never for a message.
+not give is nobody's. The right to send is checked when a session first sends to a destination, not
+for each message; the others at each SUBSCRIBE, and when a client deletes a subscription.
 """
 
 from __future__ import annotations

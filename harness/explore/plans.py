@@ -93,7 +93,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         try:
             yield
         except (OSError, InfrastructureError) as error:
-            raise InfrastructureError(f"{error}; go on with: {self.resume_line(store)}") from error
+            raise InfrastructureError(f"{error}; continue with: {self.resume_line(store)}") from error
 
     @classmethod
     def load(cls, store: Path, **changes: Any) -> Self:

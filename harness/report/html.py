@@ -289,7 +289,7 @@ def _figures(
     ]
     rows += [
         ("redeliveries", f"{statistics.redeliveries:,}"),
-        ("sends of unknown outcome that were delivered", f"{statistics.sends_recovered:,}"),
+        ("messages delivered although their send got no answer", f"{statistics.sends_recovered:,}"),
     ]
     if statistics.total is not None:
         rows.append(("total", total_in_words(statistics.total)))

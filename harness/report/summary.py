@@ -308,7 +308,7 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
             yield f"  {operation:<8} {counts}{times}"
     yield (
         f"  {statistics.redeliveries} redeliveries, "
-        f"{statistics.sends_recovered} messages delivered though their send was of unknown outcome"
+        f"{statistics.sends_recovered} messages delivered although their send got no answer"
     )
     if statistics.total is not None:
         yield f"  {'total':<8} {total_in_words(statistics.total)}"
@@ -316,10 +316,14 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
 
 def total_in_words(total: Total) -> str:
     """Return in words whether the accounts hold as much as they must."""
-    must = f"{total.expected:,} must be left in {total.accounts:,} accounts"
+    held = f"{total.accounts:,} accounts hold {total.left:,}"
     if total.unjudged:
-        return f"{must}, {total.left:,} was seen; nothing is claimed: {total.unjudged}"
-    return f"{must}, and is" if total.left == total.expected else f"{must}, {total.left:,} is"
+        return f"{held}, expected are {total.expected:,}; not judged: {total.unjudged}"
+    return (
+        f"{held}, as expected"
+        if total.left == total.expected
+        else f"{held}, but must hold {total.expected:,}"
+    )
 
 
 def _number(value: Any) -> str:

@@ -77,7 +77,7 @@ def test_what_is_found_in_a_history_of_jepsen(tmp_path, name):
 
 
 def test_a_vector_of_operations_tells_the_same_as_a_line_each(tmp_path):
-    one = EXAMPLES["queue: one is lost, one comes from nowhere, one comes twice"]
+    one = EXAMPLES["queue: one message is lost, one was never sent, one is received twice"]
     plain = stored(tmp_path / "a.edn", one.lines)
     records = "".join(f"#jepsen.history.Op{line}\n" for line in one.lines.splitlines())
     vector = stored(tmp_path / "b.edn", f"; of a run\n[\n{records}] #_ behind ; the end\n")
@@ -85,7 +85,7 @@ def test_a_vector_of_operations_tells_the_same_as_a_line_each(tmp_path):
 
 
 def test_more_missing_than_receives_may_have_taken_is_told_by_number(tmp_path):
-    one = EXAMPLES["queue: more are missing than dequeues without an answer may have taken"]
+    one = EXAMPLES["queue: more messages are missing than dequeues without an answer may have taken"]
     verdict, _ = both(stored(tmp_path / "h.edn", one.lines).store)
     (lost,) = verdict.findings
     assert lost.count == 1
@@ -93,7 +93,7 @@ def test_more_missing_than_receives_may_have_taken_is_told_by_number(tmp_path):
         "2 are missing, and 1 receives of unknown outcome may have taken one each: 1 are lost"
         in lost.sentence
     )
-    one = EXAMPLES["queue: what a dequeue without an answer may have taken is not lost"]
+    one = EXAMPLES["queue: a message that a dequeue without an answer may have taken is not lost"]
     verdict, _ = both(stored(tmp_path / "i.edn", one.lines).store)
     assert "1 messages are missing, which 1 receives of unknown outcome may have taken" in verdict.reasons
 

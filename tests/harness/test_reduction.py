@@ -231,16 +231,22 @@ def test_a_schedule_of_which_nothing_can_be_said_stays_and_is_counted(cluster, c
     assert re.search(r"nothing more can be taken away, but \d+ schedules could not be decided", told)
     cluster.answers = lambda _: None
     assert cluster.shrink() == judging.UNKNOWN
-    assert "UNKNOWN  whether split-brain comes: too many runs were unknown" in capsys.readouterr().out
+    assert (
+        "UNKNOWN  whether split-brain can be reproduced: too many runs were unknown"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_budget_ends_it_with_the_smallest_so_far_or_says_that_nothing_is_known(cluster, capsys):
     cluster.answers = of_the_cut
     assert cluster.shrink("--runs", "5", "--times", "1") == judging.INVALID
     assert len(cluster.ran) == 5
-    assert "the budget ended it; go on with: jepsen-run shrink --resume" in capsys.readouterr().out
+    assert (
+        "the limit of runs or time was reached; continue with: jepsen-run shrink --resume"
+        in capsys.readouterr().out
+    )
     assert cluster.shrink("--runs", "1", "--need", "2") == judging.UNKNOWN
-    assert "the budget ended it" in capsys.readouterr().out
+    assert "the limit of runs or time was reached" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -257,7 +263,7 @@ def test_what_was_cut_off_goes_on_and_nothing_is_run_twice(cluster, capsys, ende
     assert status == {KeyboardInterrupt: 130, RuntimeError: 255, InfrastructureError: 2}[type(ended_by)]
     out, err = capsys.readouterr()
     if status != judging.INTERNAL:
-        assert f"go on with: jepsen-run shrink --resume {cluster.directory}" in out + err
+        assert f"continue with: jepsen-run shrink --resume {cluster.directory}" in out + err
     assert reproduction.load(cluster.directory).findings == ("split-brain",)
     cluster.answers = of_the_cut
     assert cli.run(["shrink", "--resume", str(cluster.directory)]) == judging.INVALID
@@ -283,9 +289,9 @@ def test_what_is_left_is_told_beforehand(cluster, capsys, monkeypatch):
     cluster.answers = of_the_cut
     cluster.shrink("--time-limit", "100000")
     told = capsys.readouterr().out
-    assert re.findall(r"(without any fault|partition at 6 s for 2 s instead of 4 s) \((.*)\)", told) == [
-        ("without any fault", "at most 15 min left if nothing comes"),
-        ("partition at 6 s for 2 s instead of 4 s", "at most 6 min left if nothing comes"),
+    assert re.findall(r"(without any fault|partition at 6 s shortened from 4 s to 2 s) \((.*)\)", told) == [
+        ("without any fault", "at most 15 min left if no smaller schedule is found"),
+        ("partition at 6 s shortened from 4 s to 2 s", "at most 6 min left if no smaller schedule is found"),
     ]
 
 
@@ -308,7 +314,7 @@ def test_a_smaller_schedule_that_cannot_be_is_said_and_not_run(cluster, capsys):
 def test_what_is_wrong_with_the_place_is_no_answer(cluster, capsys):
     cluster.answers = lambda _: UsageError("queue q0 is not empty")
     assert cluster.shrink() == judging.UNKNOWN
-    assert "unknown: queue q0 is not empty; go on with" in capsys.readouterr().err
+    assert "unknown: queue q0 is not empty; continue with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -286,4 +286,4 @@ def test_a_log_that_cannot_be_written_is_trouble_with_the_machine_and_says_how_t
     (part / log.FILE).unlink()
     (part / log.FILE).mkdir()
     assert resume(part) == judging.UNKNOWN
-    assert capsys.readouterr().err.endswith(f"go on with: jepsen-run search --resume {part}\n")
+    assert capsys.readouterr().err.endswith(f"continue with: jepsen-run search --resume {part}\n")

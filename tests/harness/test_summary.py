@@ -190,12 +190,12 @@ def test_the_line_that_runs_a_test_again_says_what_clients_do():
 @pytest.mark.parametrize(
     ("left", "unjudged", "told"),
     [
-        (1200, "", "1,200 must be left in 12 accounts, and is"),
-        (919, "", "1,200 must be left in 12 accounts, 919 is"),
+        (1200, "", "12 accounts hold 1,200, as expected"),
+        (919, "", "12 accounts hold 919, but must hold 1,200"),
         (
             919,
             "stores are closed",
-            "1,200 must be left in 12 accounts, 919 was seen; nothing is claimed: stores are closed",
+            "12 accounts hold 919, expected are 1,200; not judged: stores are closed",
         ),
     ],
 )

@@ -340,7 +340,7 @@ def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monke
     assert stopped
     assert stamps(copy) == before
     assert capsys.readouterr().out.endswith(
-        f"interrupted: {RUNS} of {RUNS} runs are kept; go on with: jepsen-run sweep --resume {copy}\n"
+        f"interrupted: {RUNS} of {RUNS} runs are kept; continue with: jepsen-run sweep --resume {copy}\n"
     )
 
 

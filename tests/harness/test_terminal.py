@@ -93,7 +93,9 @@ def test_a_broken_line_is_indented_behind_its_label_or_its_beginning():
 
 
 def test_any_line_with_a_command_stays_whole():
-    line = f"interrupted: 3 of 7 runs are kept; go on with: {program.command('sweep', '--resume', 'x' * 70)}"
+    line = (
+        f"interrupted: 3 of 7 runs are kept; continue with: {program.command('sweep', '--resume', 'x' * 70)}"
+    )
     stream = io.StringIO()
     terminal.show(stream, line)
     assert stream.getvalue() == f"{line}\n"

@@ -185,7 +185,7 @@ SCENARIOS: Final = (
         besides=TAKEN,
         guards=at_stake("stop-1"),
         refuter=without(
-            "a live that is stopped says that nobody shall go on, whatever failover-on-shutdown is",
+            "a live broker that is stopped forbids a takeover, whatever failover-on-shutdown is",
             _LIVE_ROLE,
             "else LIVE if self.failover_on_shutdown else PAUSED",
             "else PAUSED",

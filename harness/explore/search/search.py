@@ -190,7 +190,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk, *, left_s: float) -> S
                 f"shrinking: {counted(budget.spent, 'run')} tried", time.monotonic() - budget.began, limit_s
             ),
         )
-    why = "nothing more can be taken away" if result.complete else "the budget ended it"
+    why = "nothing more can be taken away" if result.complete else "the limit of runs or time was reached"
     talk(f"  {counted(result.runs, 'run')} in {result.seconds:.0f} s: {why}")
     return result.evidence
 

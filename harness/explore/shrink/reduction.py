@@ -130,7 +130,7 @@ def _simulated(request: ShrinkRequest, start: ShrinkCase, anomaly: str) -> int:
         )
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
-    why = "nothing more can be taken away" if result.complete else "the budget ended it"
+    why = "nothing more can be taken away" if result.complete else "the limit of runs or time was reached"
     return _report(start, result.case, path, why, report=store)
 
 
@@ -145,8 +145,8 @@ def _real(plan: ShrinkPlan, store: Path) -> int:
         f"shrink: {', '.join(plan.findings)} with {describe(plan.start)}, environment {plan.base.environment}"
     )
     _TALK(
-        f"a schedule counts with {plan.need} of {counted(plan.times, 'run')}; at most "
-        f"{counted(plan.runs, 'run')} and {plan.time_limit_s / 60:.0f} minutes in all"
+        f"a schedule must reproduce the findings in {plan.need} of {counted(plan.times, 'run')}; at most "
+        f"{counted(plan.runs, 'run')} and {plan.time_limit_s / 60:.0f} minutes in total"
     )
     _TALK(plan.place(store, 0))
     with plan.resumable(store):
@@ -167,7 +167,7 @@ def _real(plan: ShrinkPlan, store: Path) -> int:
 def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
     best = plan.start
     try:
-        _TALK.indented("as it was found")
+        _TALK.indented("the schedule as it was found")
         evidence = repeats.find(plan.start)
         if evidence is None:
             return _not_seen(plan, store, repeats)
@@ -178,27 +178,30 @@ def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
             most_left_s = repeats.left_s(_untried(plan, attempts, repeats))
             _TALK.indented(
                 f"{step(case, attempts.best)} (at most {max(1, round(most_left_s / 60))} min left if "
-                "nothing comes)"
+                "no smaller schedule is found)"
             )
             run = repeats.find(case)
             if run is not None:
                 best = case
                 _keep(plan, store, case, run)
-                _TALK.indented(f"  it takes no more than {describe(case)}")
+                _TALK.indented(f"  smaller: {describe(case)}")
             return run
 
         attempts = Attempts(plan.start, evidence, find, seeds=1, budget=Limits(repeats))
         _reduce(attempts, plan.start)
     except KeyboardInterrupt:
         _TALK(
-            f"interrupted after {counted(repeats.used, 'run')}; so far: {describe(best)}; go on with: "
+            f"interrupted after {counted(repeats.used, 'run')}; so far: {describe(best)}; continue with: "
             f"{plan.resume_line(store)}"
         )
         return judging.INTERRUPTED
     result = attempts.ended()
     why = "nothing more can be taken away"
     if repeats.cut or not result.complete:
-        why = f"the budget ended it; go on with: {plan.resume_line(store)} --runs {2 * plan.runs}"
+        why = (
+            "the limit of runs or time was reached; continue with: "
+            f"{plan.resume_line(store)} --runs {2 * plan.runs}"
+        )
     elif repeats.undecided:
         why += f", but {counted(repeats.undecided, 'schedule')} could not be decided"
     return _report(plan.start, result.case, path, why, report=store / result.evidence.store)
@@ -229,8 +232,8 @@ def step(case: ShrinkCase, best: ShrinkCase) -> str:
         return f"without {', '.join(_named(fault) for fault in _without(old, new))}"
     for before, after in zip(old, new, strict=True):
         if before != after:
-            return f"{_named(after)} for {after.duration_s:g} s instead of {before.duration_s:g} s"
-    return f"{case.spec.time_limit_s:g} s of load instead of {best.spec.time_limit_s:g} s"
+            return f"{_named(after)} shortened from {before.duration_s:g} s to {after.duration_s:g} s"
+    return f"load shortened from {best.spec.time_limit_s:g} s to {case.spec.time_limit_s:g} s"
 
 
 def _without(old: Sequence[Fault], new: Sequence[Fault]) -> list[Fault]:
@@ -252,8 +255,11 @@ def _named(fault: Fault) -> str:
 def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
     """Report that the findings did not come as they were found, or that this is not known."""
     if repeats.cut or repeats.undecided:
-        why = "the budget ended it" if repeats.cut else "too many runs were unknown"
-        _TALK(f"UNKNOWN  whether {', '.join(plan.findings)} comes: {why}; {plan.resume_line(store)}")
+        why = "the limit of runs or time was reached" if repeats.cut else "too many runs were unknown"
+        _TALK(
+            f"UNKNOWN  whether {', '.join(plan.findings)} can be reproduced: {why}; "
+            f"continue with: {plan.resume_line(store)}"
+        )
         return judging.UNKNOWN
     return _not_reproduced(", ".join(plan.findings))
 

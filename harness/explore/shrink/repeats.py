@@ -186,13 +186,13 @@ class Repeats:
     def _line(self, runs: Sequence[RepeatedRun]) -> str:
         """Return the line about the last run, with its directory.
 
-        "run 3: lost, duplicate: came, 1 of the 2 it takes; 95 s; store/.../20261123T130000".
+        "run 3: lost, duplicate: reproduced, 1 of 2 needed; 95 s; store/.../20261123T130000".
         """
         run = runs[-1]
         successes = [past.ended for past in runs].count("came")
         how = {
-            "came": f"came, {successes} of the {self.plan.need} it takes",
-            "not": "not it",
+            "came": f"reproduced, {successes} of {self.plan.need} needed",
+            "not": "not reproduced",
             "unknown": "counts neither for nor against",
         }[run.ended]
         why = (run.trouble or "").partition("\n")[0]

@@ -95,7 +95,7 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
             sweep = _judge(request, store, talk)
     except KeyboardInterrupt:
         stored = sum(1 for _ in directory.glob("run-*.parquet"))
-        talk(f"interrupted: {stored} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
+        talk(f"interrupted: {stored} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
     talk(table.text(sweep.table))
@@ -129,7 +129,9 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
                     cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
                     talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
     except KeyboardInterrupt:
-        talk(f"interrupted: {len(made)} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
+        talk(
+            f"interrupted: {len(made)} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}"
+        )
         return judging.INTERRUPTED
     runs = [made[number].run for number in sorted(made)]
     worst = tuple(
