@@ -32,6 +32,7 @@ from harness.history import known
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
 from harness.report.progress import Meter
+from harness.report.terminal import is_quiet, is_verbose
 from harness.run import session
 from harness.run.compose import compose
 from harness.run.reproduction import ordered
@@ -131,13 +132,18 @@ def run(request: ClaimsRequest) -> int:
                 meter.update(doing, done, len(request.scenarios))
                 ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
                 row.runs.append(ran)
+                if is_verbose():
+                    found = ", ".join(sorted(ran.found)) or "nothing"
+                    where = "" if ran.store is None else f"; {os.path.relpath(ran.store)}"
+                    meter.note(f"{scenario.id:<{width}}  seed {number}: found {found}{where}")
                 if request.ledger is not None and isinstance(scenario, Scenario):
                     request.ledger.write(scenario, ran, number, request.environment)
             if not row.runs:
                 continue
             rows.append(row)
-            for line in _lines(row, width, request.departures.get(scenario.id)):
-                meter.note(line)
+            if not is_quiet() or row.as_expected < len(row.runs):
+                for line in _lines(row, width, request.departures.get(scenario.id)):
+                    meter.note(line)
     for line in [*_summary(rows, request), *_matched(rows, request)]:
         print(line, file=out)
     if request.render is not None:

@@ -17,6 +17,7 @@ from harness.history.known import KnownFinding
 @options.known()
 @options.spark_master()
 @options.as_json()
+@options.volume()
 def check_command(
     paths: tuple[Path, ...],
     guarantee: str | None,

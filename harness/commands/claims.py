@@ -44,6 +44,7 @@ from harness.interface import OWN, UsageError
 @options.known("Accepted findings (TOML): a run whose only faults are accepted findings counts as expected.")
 @options.store()
 @options.as_json()
+@options.volume()
 def claims_command(
     words: tuple[str, ...],
     environment: str | None,

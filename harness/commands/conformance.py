@@ -16,6 +16,7 @@ from harness.commands import options
 @click.option("--pairs", type=options.COUNT, default=1, show_default=True, help="Live-backup pairs.")
 @options.store()
 @options.as_json()
+@options.volume()
 def conformance_command(
     system: str | None, policy: str | None, environment: str, pairs: int, root: Path, as_json: bool
 ) -> int:

@@ -9,6 +9,7 @@ import click
 
 from harness.commands import options
 from harness.history.known import KnownFinding
+from harness.report.terminal import is_quiet
 
 
 @click.command("import", context_settings=options.CONTEXT)
@@ -41,6 +42,7 @@ from harness.history.known import KnownFinding
 @options.known()
 @options.spark_master()
 @options.as_json()
+@options.volume()
 def import_command(
     file: Path,
     kind: str | None,
@@ -68,7 +70,8 @@ def import_command(
         ack_wait_s=ack_wait_s,
     )  # fmt: skip
     talk = sys.stderr if as_json else sys.stdout
-    print(f"imported {imported.rows:,} rows from {file}\nstore: {imported.store}", file=talk)
+    if not is_quiet():
+        print(f"imported {imported.rows:,} rows from {file}\nstore: {imported.store}", file=talk)
     if not imported.drained:
         print(importing.UNDRAINED, file=talk, flush=True)
     return session.check(

@@ -18,6 +18,7 @@ from harness.history import known as findings
 from harness.history import store as stores
 from harness.interface import OWN, UsageError
 from harness.interface.errors import choose
+from harness.report.terminal import Volume, at_volume, is_quiet, is_verbose
 from harness.systems import registry as systems
 from harness.systems.given import HOME
 
@@ -224,6 +225,33 @@ def ordered(
 ) -> Callable[[Command], Command]:
     """Return ``--ordered`` and ``--unordered``; None if neither is given."""
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
+
+
+def volume() -> Callable[[Command], Command]:
+    """Return ``--quiet`` and ``--verbose``; they act while the command runs, and are not passed."""
+    quiet = click.option(
+        "--quiet", "-q",
+        is_flag=True, expose_value=False, callback=_set_volume,
+        help="Print only the verdict, the findings and where the report is.",
+    )  # fmt: skip
+    verbose = click.option(
+        "--verbose", "-v",
+        is_flag=True, expose_value=False, callback=_set_volume,
+        help="Print every step, every change of a broker and all rows of a finding.",
+    )  # fmt: skip
+    return lambda command: quiet(verbose(command))
+
+
+_VOLUMES: Final = {"quiet": Volume.QUIET, "verbose": Volume.VERBOSE}
+
+
+def _set_volume(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if not is_given or parameter.name is None:
+        return
+    others = {"quiet": is_verbose, "verbose": is_quiet}
+    if others[parameter.name]():
+        raise UsageError("--quiet and --verbose: give only one of them")
+    context.with_resource(at_volume(_VOLUMES[parameter.name]))
 
 
 EXPLORING: Final = ("root", "jobs", "spark_master", "as_json")

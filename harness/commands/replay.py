@@ -18,6 +18,7 @@ from harness.commands import options
 @options.store("the runs on real processes")
 @options.spark_master()
 @options.as_json()
+@options.volume()
 def replay_command(**given: Any) -> int:
     """Repeat a run and see whether its findings come back.
 

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     "simulates the runs",
     "processes on this machine",
 )
+@options.volume()
 def search_command(store: Path | None, **given: Any) -> int:
     """Run random simulated tests until one breaks the guarantee.
 

@@ -46,6 +46,7 @@ from harness.interface import UsageError
 )
 @options.home()
 @options.store()
+@options.volume()
 def shrink_command(
     store: Path | None,
     path: Path | None,

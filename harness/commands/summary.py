@@ -23,7 +23,7 @@ from harness.interface import UsageError
     help="Only runs that were stored after this file was written.",
 )
 def summary_command(paths: tuple[Path, ...], earlier: Path | None) -> int:
-    """Print a summary of stored runs in Markdown, for the page of a CI job.
+    """Print a summary of stored runs in Markdown, for a CI job.
 
     PATH is a run's directory, or a directory that has runs in it. The exit status is 0, whatever
     the verdicts are.

@@ -45,6 +45,7 @@ from harness.history.known import KnownFinding
 @options.exploring(
     "sweep", "--runs may be raised", "simulates and checks the runs", "all cores of this machine"
 )
+@options.volume()
 def sweep_command(
     runs: int | None, store: Path | None, accepted: tuple[KnownFinding, ...] | None, **given: Any
 ) -> int:

@@ -133,6 +133,7 @@ from harness.systems import registry as systems
 @options.spark_master()
 @options.as_json("Print one JSON document on standard output and everything else on standard error.")
 @click.option("--name", help="Name of the test in the store [from policy and nemesis].")
+@options.volume()
 def test_command(
     settings: tuple[str, ...],
     spec_file: Path | None,

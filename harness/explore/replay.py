@@ -112,7 +112,7 @@ def run(request: ReplayRequest) -> int:
                 talk(f"  {len(attempts)} of {times}: {_how(attempt, recorded.findings)}")
         simulated = None if virtual else _also_simulated(recorded, times, request.root, talk)
     except KeyboardInterrupt:
-        talk(_interrupted(attempts, recorded, times))
+        talk.always(_interrupted(attempts, recorded, times))
         return judging.INTERRUPTED
     answer = _answer(recorded, attempts, simulated)
     talk.result(_lines(answer, recorded, attempts))

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 from checkers.visible import visible_lines
 from harness.history import store as stores
 from harness.report.progress import Meter
-from harness.report.terminal import show
+from harness.report.terminal import is_quiet, is_verbose, show
 
 EVERY_S: Final = 10.0
 """The time between two lines about the progress (s)."""
@@ -35,7 +35,13 @@ class Talk:
         return sys.stderr if self.as_json else sys.stdout
 
     def __call__(self, text: str) -> None:
-        """Print a line now."""
+        """Print a line now, unless only results are wanted."""
+        if is_quiet():
+            return
+        self.always(text)
+
+    def always(self, text: str) -> None:
+        """Print lines as they are, with ``--quiet``, too."""
         if self._meter is None:
             print(text, file=self.stream, flush=True)
         else:
@@ -58,6 +64,11 @@ class Talk:
     def indented(self, text: str) -> None:
         """Print a line about a step."""
         self(f"  {text}")
+
+    def detail(self, text: str) -> None:
+        """Print a line about a step that only ``--verbose`` shows."""
+        if is_verbose():
+            self.indented(text)
 
     def now_and_then(self, text: str) -> None:
         """Print a line about the progress, unless a meter or a recent line shows it."""

@@ -17,10 +17,19 @@ class Recorder:
     """A recorder of a test's events as rows, in the order in which they happen.
 
     ``checkers.schema`` has the meaning of each column. ``clock`` gives monotonic nanoseconds; its
-    value at the recorder's creation is the test's time zero.
+    value at the recorder's creation is the test's time zero. ``on_control`` is called with each row
+    that is not of a client.
     """
 
-    __slots__ = ("_clock", "_next_connection", "_next_index", "_next_process", "_rows", "_start")
+    __slots__ = (
+        "_clock",
+        "_next_connection",
+        "_next_index",
+        "_next_process",
+        "_rows",
+        "_start",
+        "on_control",
+    )
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -29,6 +38,7 @@ class Recorder:
         self._next_index = 0
         self._next_process = 0
         self._next_connection = 1
+        self.on_control: Callable[[Row], None] | None = None
 
     def event(
         self,
@@ -63,35 +73,36 @@ class Recorder:
         """
         index = self._next_index
         self._next_index = index + 1
-        self._rows.append(
-            (
-                index,
-                self._clock() - self._start,
-                process,
-                type,
-                f,
-                queue,
-                group,
-                message,
-                producer,
-                sequence,
-                transaction,
-                session,
-                connection,
-                subscription,
-                broker,
-                redelivered,
-                delivery_count,
-                digest,
-                headers,
-                node_id,
-                role,
-                time_low,
-                time_high,
-                error,
-                value,
-            )
+        row = (
+            index,
+            self._clock() - self._start,
+            process,
+            type,
+            f,
+            queue,
+            group,
+            message,
+            producer,
+            sequence,
+            transaction,
+            session,
+            connection,
+            subscription,
+            broker,
+            redelivered,
+            delivery_count,
+            digest,
+            headers,
+            node_id,
+            role,
+            time_low,
+            time_high,
+            error,
+            value,
         )
+        self._rows.append(row)
+        if process < 0 and self.on_control is not None:
+            self.on_control(row)
         return index
 
     def now_ns(self) -> int:

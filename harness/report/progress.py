@@ -12,7 +12,7 @@ from time import monotonic  # a name of its own: within a simulated run, time.mo
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from checkers.visible import visible, visible_lines
-from harness.report.terminal import console
+from harness.report.terminal import console, is_quiet, is_verbose
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,10 @@ class Progress(Protocol):
         """Show a text as a line of its own."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Show a text that must be seen, with ``--quiet``, too."""
+        ...
+
     def update(self, snapshot: RunSnapshot) -> None:
         """Show the present state of the run."""
         ...
@@ -77,6 +81,11 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Print the text."""
+        if not is_quiet():
+            self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Print the text in any case."""
         print(text, file=self._stream, flush=True)
 
     def update(self, snapshot: RunSnapshot) -> None:
@@ -125,6 +134,10 @@ class Screen:
     def note(self, text: str) -> None:
         """Print the text above the display."""
         self._console.print(visible_lines(text))
+
+    def warn(self, text: str) -> None:
+        """Print the text above the display."""
+        self.note(text)
 
     def update(self, snapshot: RunSnapshot) -> None:
         """Draw the snapshot."""
@@ -177,7 +190,7 @@ class Meter:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._console: Console | None = console(stream) if stream.isatty() else None
+        self._console: Console | None = console(stream) if stream.isatty() and not is_quiet() else None
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._began_s = monotonic()
@@ -275,7 +288,7 @@ class LinesOverMeter(Lines):
         self._meter.__exit__(None, None, None)
         super().__exit__()
 
-    def note(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Print the text above the meter."""
         self._meter.note(text)
 
@@ -293,11 +306,14 @@ class LinesOverMeter(Lines):
 def choose(stream: TextIO, title: str, load_s: float = 0.0, *, virtual: bool = False) -> Progress:
     """Return the live display if ``stream`` is a terminal, else the display by lines.
 
-    ``load_s`` is how long the load takes, ``virtual`` says that its time is virtual.
+    With ``--verbose`` lines are printed everywhere, since people read them later. ``load_s`` is how
+    long the load takes, ``virtual`` says that its time is virtual.
     """
+    if is_quiet():
+        return Lines(stream)
     if virtual:
         return LinesOverMeter(stream, load_s)
-    return Screen(stream, title, load_s) if stream.isatty() else Lines(stream)
+    return Screen(stream, title, load_s) if stream.isatty() and not is_verbose() else Lines(stream)
 
 
 def _total(counters: Mapping[str, int]) -> int:

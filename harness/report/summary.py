@@ -9,6 +9,7 @@ never seen this program; every line must stand by itself.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from checkers.visible import visible
 from harness.history import store as stores
 from harness.history.spec import default_name
 from harness.interface import OWN, NodePlan, TestSpec, program
+from harness.report.terminal import Volume
 from harness.systems import registry as systems
 from harness.systems.given import HOME
 
@@ -129,14 +131,18 @@ def text(
     known: Review | None = None,
     otherwise: str = "",
     reported: bool = True,
+    volume: Volume = Volume.USUAL,
 ) -> str:
     """Return the whole summary of one run.
 
     ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
     grave finding, ``known`` says which findings are known. ``otherwise`` holds the options that
     replaced the stored guarantee; the run's reports are not of that verdict. ``reported`` says
-    whether the reports in the store are of this verdict.
+    whether the reports in the store are of this verdict. A quiet summary has only the verdict, the
+    findings and where the report is; a verbose one has all rows of each finding.
     """
+    shows_report = not otherwise and reported
+    report = [f"Report   {store / stores.REPORT}"] if shows_report else []
     sentences = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     reasons = verdict.reasons[1:] if verdict.valid is None else verdict.reasons
     lines = [headline(spec.name, verdict, known)]
@@ -145,11 +151,16 @@ def text(
         for known_finding in (known.findings if known is not None else ())
     ]
     lines += [f"  {reason}" for reason in reasons if reason not in sentences]
+    if volume is Volume.QUIET:
+        lines += [line for finding in by_cause(verdict.findings) for line in _finding(finding, 0)]
+        return "\n".join(map(visible, [*lines, *report]))
+    rows = _WITNESS_ROWS if volume is Volume.USUAL else sys.maxsize
     if verdict.findings or verdict.statistics.rows:
-        lines += _evidence(spec, verdict, judged_s, story)
+        lines += _evidence(spec, verdict, judged_s, story, rows)
     lines += [
         "",
-        *([] if otherwise or not reported else [f"Report   {store / stores.REPORT}", *_overview(store)]),
+        *report,
+        *(_overview(store) if shows_report else ()),
         *([] if spec.imported is not None else [f"Again    {repeat_command(spec, store, schedule_file)}"]),
         f"Judge    {program.command('check', str(store))}{otherwise and ' '}{otherwise}",
     ]
@@ -201,14 +212,16 @@ def promised(spec: TestSpec) -> str:
     return ", ".join(words)
 
 
-def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
+def _evidence(
+    spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str, rows: int
+) -> Iterator[str]:
     """Return the lines about findings, story, faults and figures of a judged history."""
     yield ""
     yield "Times    in seconds since the start of the test"
     if verdict.findings:
         yield f"Findings (promised: {promised(spec)})"
         for finding in by_cause(verdict.findings):
-            yield from _finding(finding)
+            yield from _finding(finding, rows)
     else:
         yield f"Findings (promised: {promised(spec)}): none"
     yield ""
@@ -227,16 +240,17 @@ def by_cause(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (_SEVERITY_ORDER.index(finding.severity), rank(finding.name)))
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Finding, most: int) -> Iterator[str]:
+    """Yield the sentence of a finding and its first rows; no word about rows if none is wanted."""
     yield f"  {finding.name} x {finding.count} ({finding.severity}): {finding.sentence}"
     rows = finding.witness.rows
-    for row in rows[:_WITNESS_ROWS]:
-        yield f"      {_row(row)}"
-    if len(rows) > _WITNESS_ROWS:
-        yield f"      ... and {len(rows) - _WITNESS_ROWS} more rows"
+    for row in rows[:most]:
+        yield f"      {in_words(row)}"
+    if most and len(rows) > most:
+        yield f"      ... and {len(rows) - most} more rows"
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def in_words(row: Mapping[str, Any]) -> str:
     """Return one history row as words.
 
     "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".

@@ -7,11 +7,14 @@ errors, warnings and library messages. Each place that forgot to escape one woul
 
 from __future__ import annotations
 
+import enum
 import io
 import os
 import re
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from checkers.visible import visible_lines
@@ -19,6 +22,47 @@ from harness.interface import program
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+class Volume(enum.Enum):
+    """How much a command prints: ``--quiet``, what is usual, or ``--verbose``."""
+
+    QUIET = enum.auto()
+    USUAL = enum.auto()
+    VERBOSE = enum.auto()
+
+
+_volume: ContextVar[Volume] = ContextVar("volume", default=Volume.USUAL)
+
+
+def volume() -> Volume:
+    """Return how much the present command prints."""
+    return _volume.get()
+
+
+def is_quiet() -> bool:
+    """Return whether only results are printed."""
+    return _volume.get() is Volume.QUIET
+
+
+def is_verbose() -> bool:
+    """Return whether every step is printed."""
+    return _volume.get() is Volume.VERBOSE
+
+
+@contextmanager
+def at_volume(volume: Volume) -> Iterator[None]:
+    """Print so much while the context lasts.
+
+    Why a context variable: what prints is far below the command line, in several layers that have
+    nothing else to do with it.
+    """
+    token = _volume.set(volume)
+    try:
+        yield
+    finally:
+        _volume.reset(token)
+
 
 WIDTH: Final = 80
 """The width of a line where no terminal says how wide it is."""

@@ -13,6 +13,7 @@ from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import OWN, InfrastructureError, TestSpec, UsageError
 from harness.report.summary import size
+from harness.report.terminal import is_quiet
 from harness.run.compose import Composition, compose
 from harness.run.conformance import STEPS, Conformance
 from harness.run.talk import Row
@@ -57,8 +58,13 @@ def run(
     def tell(text: str) -> None:
         print(text, file=talk, flush=True)
 
-    tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
-    rows = tried(test, store, lambda row: tell(line(row)))
+    def tell_row(row: Row) -> None:
+        if not is_quiet() or row.state == "DEPARTS":
+            tell(line(row))
+
+    if not is_quiet():
+        tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
+    rows = tried(test, store, tell_row)
     departs = sum(row.state == "DEPARTS" for row in rows)
     unknown = sum(row.state == "unknown" for row in rows)
     left_out = sum(row.state == "not claimed" for row in rows)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import platform
 import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import msgspec
 
 import nemesis.schedule
+from checkers.schema import COLUMNS
 from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
@@ -45,9 +47,10 @@ from harness.interface import (
     program,
 )
 from harness.interface.errors import exhausted
+from harness.interface.recorder import Row
 from harness.report import files, summary
 from harness.report.progress import Meter, Progress, choose
-from harness.report.terminal import show
+from harness.report.terminal import is_quiet, is_verbose, show, volume
 from harness.run import reproduction
 from harness.run.compose import Composition, compose
 from harness.run.run import Run, zero_ns
@@ -138,7 +141,8 @@ def execute(
     if isinstance(test.system, Looked):
         reach = partial(test.environment.resolve, "admin", port="stomp")
         for line in asyncio.run(test.system.look_first(spec, reach)):
-            print(line, file=talk, flush=True)
+            if not is_quiet():
+                print(line, file=talk, flush=True)
     store = stores.create(root, spec.name)
     stores.save(store, stores.SPEC, spec)
     stores.save(store, stores.SCHEDULE, test.schedule)
@@ -162,10 +166,40 @@ def execute(
     progress.note(f"store: {store}")
     if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner, _logged(progress):
         return runner.run(
             _Attempt(test, store, spark, progress, talk, entries, owns_spark=starts_spark).run()
         )
+
+
+class _ShownLog(logging.Handler):
+    """A handler that prints what the harness logs; brokers' logs are in the store."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.INFO)
+        self._progress = progress
+        self.addFilter(lambda record: not record.name.startswith("broker"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a line."""
+        self._progress.note(f"{'':11}log    {record.levelname} {record.name}: {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def _logged(progress: Progress) -> Iterator[None]:
+    """Show the log of the harness during the run, with ``--verbose``."""
+    if not is_verbose():
+        yield
+        return
+    root = logging.getLogger()
+    level, handler = root.level, _ShownLog(progress)
+    root.addHandler(handler)
+    root.setLevel(min(level, logging.INFO))
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 class _Attempt:
@@ -214,6 +248,8 @@ class _Attempt:
     async def _attempt(self, task: asyncio.Task[Any]) -> RunOutcome:
         self._save("running")
         recorder = self._recorder()
+        if is_verbose():
+            recorder.on_control = self._tell_row
         life = Run(self.test, self.store, self.progress, recorder)
         self.record.zero = _wall_clock(self.test.environment, recorder)
         bug: BaseException | None = None
@@ -232,6 +268,11 @@ class _Attempt:
                 self.record.trouble = f"internal error: {type(error).__name__}: {error}"
             self._save("ended" if bug is None else "failed")
         return await self._conclude(life, bug)
+
+    def _tell_row(self, row: Row) -> None:
+        """Print what the monitor, the nemesis or the harness recorded, with all its details."""
+        columns = dict(zip(COLUMNS, row, strict=True))
+        self.progress.note(f"{columns['time'] / 1e9:7.1f} s    {summary.in_words(columns)}")
 
     def _recorder(self) -> HistoryRecorder:
         """Return the recorder: rows go to the disk while a test runs.
@@ -350,6 +391,7 @@ class _Attempt:
             story=_story(self.store, verdict),
             known=self._known,
             reported=self._is_stored(),
+            volume=volume(),
         )
         show(self.talk, text)
 
@@ -370,12 +412,12 @@ class _Attempt:
     def _interrupt(self, task: asyncio.Task[Any]) -> None:
         if self.interrupted:
             # The second interrupt: faults heal by their leases, and "clean" removes the rest.
-            self.progress.note(f"ended at once: what still runs is removed by: {program.command('clean')}")
+            self.progress.warn(f"ended at once: what still runs is removed by: {program.command('clean')}")
             os._exit(judging.INTERRUPTED)
         self.interrupted = True
         theirs = self.test.spec.attached is not None
         does = "undoing the hooks, the cluster stays" if theirs else "healing and removing the cluster"
-        self.progress.note(f"interrupted: {does} (once more ends at once)")
+        self.progress.warn(f"interrupted: {does} (once more ends at once)")
         if not self._ending:
             task.cancel()
 
@@ -450,7 +492,7 @@ def check(
     documents: list[msgspec.Raw] = []
     judged: list[tuple[TestSpec, Verdict]] = []
     for path, stores_below in stores_by_path.items():
-        if any(store.resolve() not in named for store in stores_below):
+        if any(store.resolve() not in named for store in stores_below) and not is_quiet():
             show(talk, _holding(path, stores_below))
     for number, store in enumerate(runs):
         if number:
@@ -474,7 +516,8 @@ def check(
 
 
 def _tell_judging(meter: Meter, text: str, seconds: float) -> None:
-    meter.note(text)
+    if not is_quiet():
+        meter.note(text)
     meter.expect("judging", seconds)
 
 
@@ -555,7 +598,7 @@ def _check_one(
     text = summary.text(
         spec, store, verdict,
         schedule_file=schedule, story=story, known=reviewed, otherwise=_options(changed),
-        reported=keep,
+        reported=keep, volume=volume(),
     )  # fmt: skip
     show(talk, text)
     return status, document

@@ -84,6 +84,9 @@ class Silent:
     def note(self, text: str) -> None:
         """Ignore the text."""
 
+    def warn(self, text: str) -> None:
+        """Ignore the text."""
+
     def update(self, snapshot: RunSnapshot) -> None:
         """Ignore the snapshot."""
 

@@ -20,7 +20,8 @@ from harness.history import judge
 from harness.history import store as stores
 from harness.history.rows import MemoryRecorder
 from harness.interface import Fault, InfrastructureError, Schedule, TestSpec, UsageError
-from harness.run import session
+from harness.report import terminal
+from harness.run import reproduction, session
 from harness.systems import given, runtime
 from harness.systems import registry as systems
 from harness.systems.artemis import distribution
@@ -527,7 +528,7 @@ def test_a_name_in_a_history_cannot_act_on_the_terminal(tmp_path, words):
     phantom(tmp_path, "forged", queue=FORGED)
     told = subprocess.run(
         [sys.executable, "-m", "harness.commands.cli", *words, str(tmp_path)],
-        capture_output=True, text=True, cwd=ROOT, check=False,
+        capture_output=True, text=True, cwd=ROOT, check=False, env={**os.environ, "COLUMNS": "500"},
     )  # fmt: skip
     assert told.returncode == judge.INVALID
     for stream in (told.stdout, told.stderr):
@@ -619,3 +620,59 @@ def test_a_spec_that_no_test_can_have_is_an_error_of_usage(capsys, tmp_path, con
     status, _, told = run(capsys, "--spec", str(tmp_path / stores.SPEC))
     assert status == judge.USAGE
     assert complaint in told
+
+
+SIMULATED = [
+    "--environment", "simulation", "--policy", "replication", "--pairs", "1", "--nemesis", "partition",
+    "--shape", "pair-link", "--time-limit", "8", "--rate", "20", "--seed", "1",
+]  # fmt: skip
+
+
+def test_quiet_prints_the_verdict_and_verbose_each_step_of_the_same_run(capsys, tmp_path):
+    histories = []
+    told = {}
+    for volume in ("--quiet", "--verbose"):
+        place = tmp_path / volume
+        status, told[volume], err = run(capsys, *SIMULATED, volume, "--store", str(place))
+        assert (status, err) == (1, "")
+        histories.append(reproduction.load((place / "latest").resolve()).digest)
+    assert histories[0] == histories[1], "printing changes no run"
+    quiet = told["--quiet"].splitlines()
+    assert quiet[0].startswith("INVALID  replication-partition: split-brain (1)")
+    assert quiet[1].startswith("  split-brain x 1 (grave): ")
+    assert quiet[-1].startswith("Report   ")
+    assert not any(line.startswith(("Again", "Faults", "      #", "store:")) for line in quiet)
+    verbose = told["--verbose"]
+    assert re.search(r"s +#\d+ at [\d.]+ s: role info, broker a1 node_id \S+ role live", verbose)
+    assert re.search(r"s +#\d+ at [\d.]+ s: partition invoke, value .*\"links\":\[\"a1->a2\"", verbose)
+    assert "more rows" not in verbose
+
+
+@pytest.mark.parametrize("words", [["-q", "-v"], ["check", "--verbose", "--quiet", "x"]])
+def test_quiet_and_verbose_exclude_each_other(capsys, words):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (254, "")
+    assert err == "jepsen-run: --quiet and --verbose: give only one of them\n"
+    assert terminal.volume() is terminal.Volume.USUAL
+
+
+def test_a_stored_run_is_judged_as_quietly(capsys, tmp_path):
+    phantom(tmp_path, "phantom")
+    status, out, _ = run(capsys, "check", "-q", str(tmp_path))
+    lines = out.splitlines()
+    assert status == 1
+    assert lines[0] == "INVALID  phantom: phantom (1)"
+    assert lines[-1] == f"Report   {tmp_path}/report.html"
+    assert not any(line.startswith(("judging", "Judge", "      #")) for line in lines)
+
+
+def test_each_command_that_judges_takes_quiet_and_verbose():
+    silent = {name for name, command in cli.cli.commands.items() if "--quiet" not in options_of(command)}
+    assert silent == {"list", "clean", "serve", "summary"}
+    assert all(
+        "--verbose" in options_of(command) for name, command in cli.cli.commands.items() if name not in silent
+    )
+
+
+def options_of(command):
+    return {option for parameter in command.params for option in parameter.opts}

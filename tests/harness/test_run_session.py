@@ -319,6 +319,8 @@ class _Notes:
     def note(self, text):
         self.told.append(text)
 
+    warn = note
+
 
 def test_a_report_that_fails_changes_nothing(tmp_path, monkeypatch, capsys):
     import harness.report.html

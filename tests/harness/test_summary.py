@@ -151,7 +151,9 @@ def test_an_unknown_interval_of_a_role_is_told():
     role = row(
         4, 2.0, "info", "role", broker="a2", role="live", time_low=1_900_000_000, time_high=2_000_000_000
     )
-    assert summary._row(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"
+    assert (
+        summary.in_words(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"
+    )
 
 
 def test_a_fault_is_told_with_the_pair_and_the_client_that_it_kept_longest():

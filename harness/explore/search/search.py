@@ -74,14 +74,20 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
             for record in trying:
                 log.add(msgspec.structs.replace(record, at_s=round(time.monotonic() - began, 3)))
                 tally.add(record)
-                if record.word != "valid":
+                if record.bug:
+                    talk.always(f"  run {record.number}: {how(record)}")
+                elif record.word != "valid":
                     talk.indented(f"run {record.number}: {how(record)}")
+                else:
+                    talk.detail(
+                        f"run {record.number}: valid, {counted(len(record.schedule.faults), 'fault')}"
+                    )
                 _show(meter, plan, tally, began)
                 talk.now_and_then(counts(tally, time.monotonic() - began))
     except KeyboardInterrupt:
         interrupted = True
         workers.stop_spark()
-        talk("interrupted: what was tried is kept")
+        talk.always("interrupted: what was tried is kept")
     real_s = time.monotonic() - began
     first_invalid = tally.first("invalid")
     smallest: Simulated | None = None
@@ -94,7 +100,7 @@ def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Ta
                 smallest = _shrunk(plan, smallest, talk, left_s=began + _limit_s(plan) - time.monotonic())
         except KeyboardInterrupt:
             interrupted = True
-            talk("interrupted: what was found is kept as it is")
+            talk.always("interrupted: what was found is kept as it is")
         if smallest is not None:
             stored = reproduction.keep(store, smallest, origin)
         else:

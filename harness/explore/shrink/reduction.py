@@ -190,7 +190,7 @@ def _reduced(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
         attempts = Attempts(plan.start, evidence, find, seeds=1, budget=Limits(repeats))
         _reduce(attempts, plan.start)
     except KeyboardInterrupt:
-        _TALK(
+        _TALK.always(
             f"interrupted after {counted(repeats.used, 'run')}; so far: {describe(best)}; continue with: "
             f"{plan.resume_line(store)}"
         )
@@ -256,9 +256,11 @@ def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
     """Report that the findings did not come as they were found, or that this is not known."""
     if repeats.cut or repeats.undecided:
         why = "the limit of runs or time was reached" if repeats.cut else "too many runs were unknown"
-        _TALK(
-            f"UNKNOWN  whether {', '.join(plan.findings)} can be reproduced: {why}; "
-            f"continue with: {plan.resume_line(store)}"
+        _TALK.result(
+            [
+                f"UNKNOWN  whether {', '.join(plan.findings)} can be reproduced: {why}; "
+                f"continue with: {plan.resume_line(store)}"
+            ]
         )
         return judging.UNKNOWN
     return _not_reproduced(", ".join(plan.findings))

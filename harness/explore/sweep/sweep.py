@@ -95,10 +95,12 @@ def run(request: ExploreRequest[SweepPlan]) -> int:
             sweep = _judge(request, store, talk)
     except KeyboardInterrupt:
         stored = sum(1 for _ in directory.glob("run-*.parquet"))
-        talk(f"interrupted: {stored} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}")
+        talk.always(
+            f"interrupted: {stored} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}"
+        )
         workers.stop_spark()
         return judging.INTERRUPTED
-    talk(table.text(sweep.table))
+    talk.always(table.text(sweep.table))
     talk.result(_closing(sweep, request))
     talk.document(sweep)
     return sweep.exit_status
@@ -129,7 +131,7 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
                     cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
                     talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
     except KeyboardInterrupt:
-        talk(
+        talk.always(
             f"interrupted: {len(made)} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}"
         )
         return judging.INTERRUPTED
@@ -148,7 +150,7 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
     )
     kept = {number: store / one.store for number, one in made.items() if one.store}
     sweep = _result(store, request, runs, worst, kept)
-    talk(table.text(sweep.table))
+    talk.always(table.text(sweep.table))
     talk.result(_closing(sweep, request))
     talk.document(sweep)
     return sweep.exit_status
@@ -232,8 +234,10 @@ def _simulate(request: ExploreRequest[SweepPlan], directory: Path, made: frozens
     work = partial(histories.recorded, plan, directory.resolve())
     with talk.metered() as meter, workers.workers(work, request.jobs, request.spark_master) as pool:
         meter.update(f"simulating: {ended} of {plan.runs} runs", ended, plan.runs)
-        for _ in pool.runs(plan.pending(made), last=lambda _: False):
+        for record in pool.runs(plan.pending(made), last=lambda _: False):
             ended += 1
+            faults = counted(len(record.schedule.faults), "fault")
+            talk.detail(f"run {record.number}: {faults} simulated, to be judged with the others")
             meter.update(f"simulating: {ended} of {plan.runs} runs", ended, plan.runs)
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
@@ -282,12 +286,12 @@ def _keep(store: Path, plan: SweepPlan, swept: SweptRun, record: ExploredRun, ta
             path = reproduction.keep(directory, run, f"sweep {run_seed(plan.seed, swept.number)}")
             reproduction_path, command = str(path), reproduction.line(path)
         else:
-            talk(
+            talk.always(
                 f"run {swept.number} gave another history when it was run again: a bug of jepsen-run; "
                 "please report it",
             )
     except Exception:  # noqa: BLE001 - the finding stands, stored or not
-        talk(f"run {swept.number} could not be kept:\n{traceback.format_exc().rstrip()}")
+        talk.always(f"run {swept.number} could not be kept:\n{traceback.format_exc().rstrip()}")
     return WorstRun(
         number=swept.number,
         policy=swept.cell.policy,
