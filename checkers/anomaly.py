@@ -126,8 +126,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="phantom",
         columns=("session",),
-        rule="Nothing may be delivered, stored or acknowledged that nobody has sent; no session may "
-             "settle what it never got.",
+        rule="No message may be delivered, stored or acknowledged that was never sent, and no session may "
+             "settle a message that it never got.",
         words="{message} ({place}) {seen}, {unheard_of}",
     ),
     Anomaly(
@@ -148,23 +148,24 @@ ANOMALIES: Final = (
     Anomaly(
         name="not-subscribed",
         columns=("subscription", "session"),
-        rule="A subscription must get nothing that was sent before it existed, and no consumer what its "
-             "selector does not match, nor any connection what is in the temporary queue of another.",
+        rule="A subscription must get no message that was sent before it existed. A consumer must get no "
+             "message that its selector does not match, and none from the temporary queue of another "
+             "connection.",
         words="{message} ({place}) {seen}, {not_for_it}",
     ),
     Anomaly(
         name="read-uncommitted",
         columns=("transaction",),
-        rule="What was sent in a transaction may not be delivered before its commit is asked for.",
-        words="{message} ({place}) {seen} although nobody had asked for the commit of its transaction "
-              "by then",
+        rule="A message that is sent in a transaction may not be delivered before the commit is requested.",
+        words="{message} ({place}) {seen} although the commit of its transaction had not been "
+              "requested by then",
     ),
     Anomaly(
         name="torn-transaction",
         columns=("transaction", "session", "value"),
-        rule="Of what was asked for in a transaction all must happen or nothing, whatever the answer to "
-             "its commit.",
-        words="transaction {key}, {outcome}, happened in part: {happened}, but {missing}",
+        rule="Everything that is requested in a transaction must happen, or nothing, whatever the answer "
+             "to its commit.",
+        words="transaction {key}, {outcome}, happened only in part: {happened}, but {missing}",
         atomic=True,
         follows_two_lives=True,
         evidence=Evidence(control=_OF_THE_END, alone=True),
@@ -208,7 +209,7 @@ ANOMALIES: Final = (
         columns=("broker", "value"),
         rule="A message may become a dead letter only when it has been refused as often as is configured, or "
              "has expired.",
-        words="{message} ({place}) {seen}, though it had been refused {refusals} and had not expired",
+        words="{message} ({place}) {seen}, though it {had_been_refused} and had not expired",
         breaks=LOSSLESS,
         follows_two_lives=True,
         evidence=Evidence(control=_OF_THE_END),
@@ -216,8 +217,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="resurrected",
         columns=("broker", "node_id", "role", "value", "session"),
-        rule="A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be in "
-             "no store any more, and no message in more than one.",
+        rule="A message whose acknowledgement was confirmed, or whose temporary queue has ended, must not be "
+             "in any store, and no message in more than one store.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
         evidence=Evidence(control=("browse", "role", *DEADLY)),
@@ -226,7 +227,7 @@ ANOMALIES: Final = (
         name="duplicate",
         columns=("session",),
         rule="A message whose acknowledgement was confirmed, or that was refused so often that it is dead, "
-             "must never be delivered again, nor may one session get it twice for nothing.",
+             "must never be delivered again, nor may one session get it twice without giving it back.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, "
               "after {previous}{alone}",
         follows_two_lives=True,
@@ -252,7 +253,7 @@ ANOMALIES: Final = (
     Anomaly(
         name="count-fell",
         columns=("session", "delivery_count"),
-        rule="A delivery that is certainly later must not be counted lower.",
+        rule="A delivery that is certainly later must not have a lower delivery count.",
         words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the "
               "delivery count {count}, after {previous} with the count {earlier_count}",
         breaks=frozenset(),
@@ -261,7 +262,7 @@ ANOMALIES: Final = (
     Anomaly(
         name="count-stuck",
         columns=("session", "delivery_count"),
-        rule="A broker that counts deliveries must count one higher than the one before it that was "
+        rule="A broker that counts deliveries must give each a higher count than an earlier one that was "
              "given back.",
         words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the "
               "delivery count {count}, though a delivery of it with the count {earlier_count} had been "
@@ -272,25 +273,25 @@ ANOMALIES: Final = (
     Anomaly(
         name="expired-delivery",
         columns=("session", "value"),
-        rule="What has expired must not be delivered any more.",
-        words="{message} ({place}) {seen}, and was sent there when it had certainly expired, at "
+        rule="An expired message must not be delivered.",
+        words="{message} ({place}) {seen}, and was sent there after it had certainly expired, at "
               "{expired_at}",
         evidence=Evidence(linked=True),
     ),
     Anomaly(
         name="early-delivery",
         columns=("session", "value"),
-        rule="What is to be delivered later must not be delivered before.",
+        rule="A delayed message must not be delivered before its time.",
         words="{message} ({place}) {seen}, though it was not to be delivered before {due_at}",
     ),
     Anomaly(
         name="priority-inversion",
         columns=("session", "producer", "redelivered", "value"),
-        rule="Of what waits in a queue the message of the highest priority is to be given out first, as far "
-             "as a broker can tell.",
+        rule="Of the messages that wait in a queue, the one with the highest priority must be delivered "
+             "first, as far as a broker can tell.",
         words="{message} ({place}) of priority {priority}, sent for certain at {sent_at}, was first "
               "delivered by {broker} to session {session} at {when}, after {overtaken} of priority "
-              "{lower_priority}, which was chosen when it was there{worst}",
+              "{lower_priority}, which was chosen although it waited{worst}",
         breaks=frozenset(),
         otherwise="info",
         evidence=Evidence(partner="key", linked=True),
@@ -316,7 +317,7 @@ ANOMALIES: Final = (
         name="group-split",
         columns=("group", "session"),
         rule="All messages of a group belong to one session at a time.",
-        words="{place} was held by two sessions at once: {previous} and had not let go when session "
+        words="{place} was held by two sessions at once: {previous} and still held that when session "
               "{session} at {broker} got {message_here} at {when}",
         grouped=True,
         single=True,
@@ -337,8 +338,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="reordered-realtime",
         columns=("group",),
-        rule="What was certainly sent before another message of its group was begun must be delivered "
-             "before it.",
+        rule="A message whose send was certainly complete before the send of another one in its group "
+             "began must be delivered before that one.",
         words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first "
               "delivered after it, at {when}",
         ordered=True,
@@ -360,8 +361,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="not-linearizable",
         columns=("group",),
-        rule="A group, or a queue where that is promised, must be a FIFO queue: what was certainly sent "
-             "before another message's send was begun must come before it.",
+        rule="A group, or a queue where that is promised, must be a FIFO queue: a message whose send "
+             "was certainly complete before the send of another one began must come before that one.",
         words="{message} ({place}) was first delivered by {broker} to session {session} at {when}, and "
               "{overtaken}, {in_front}, had not been by then",
         ordered=True,
@@ -374,7 +375,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="zombie",
         columns=("broker", "node_id", "role", "time_low", "time_high"),
-        rule="A broker that has been replaced must neither answer any more nor deliver what was sent since.",
+        rule="A broker that has been replaced must not answer any more, nor deliver messages that were sent "
+             "since then.",
         words="{key} {answered} at {when}, {asked} after {fenced}",
         follows_two_lives=True,
         evidence=Evidence(control=("role", "takeover", "phase")),
@@ -382,16 +384,15 @@ ANOMALIES: Final = (
     Anomaly(
         name="diverged",
         columns=("broker", "time_low", "time_high", "value"),
-        rule="When the cluster has recovered and had the recovery bound to agree, its brokers must take "
-             "the same for true.",
+        rule="Once the cluster has recovered and the recovery bound has passed, its brokers must agree.",
         words="{diverged}",
         follows_two_lives=True,
         evidence=Evidence(control=("view",)),
     ),
     Anomaly(
         name="internal-error",
-        rule="No broker may fail to answer by an error of its own.",
-        words='{broker} answered at {when} that it had an error of its own ("{error}")',
+        rule="No broker may answer with an internal error.",
+        words='{broker} answered at {when} with an internal error ("{error}")',
     ),
     Anomaly(
         name="not-recovered",
@@ -404,9 +405,9 @@ ANOMALIES: Final = (
     Anomaly(
         name="starved",
         columns=("session", "broker"),
-        rule="A consumer that holds nothing must get what waits for it within the bound.",
-        words="{key} got none of what waited for it from {begin} to {end}, {faults}: "
-              "{message} ({place}) waited all the time",
+        rule="A consumer that holds no message must get the messages that wait for it within the bound.",
+        words="{key} got none of the messages that waited for it from {begin} to {end}, {faults}: "
+              "{message} ({place}) waited all this time",
         excusable=True,
         evidence=Evidence(control=("role",)),
     ),

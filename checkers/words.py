@@ -49,7 +49,7 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
     """Return one sentence about the first instance, with the number of instances."""
     anomaly = named(i.name)
     words = anomaly.words_without_message if i.message is None else ""
-    more = "" if count == 1 else f" ({count} such, this is the first)"
+    more = "" if count == 1 else f" (the first of {count})"
     if details.get("receives"):
         more = (
             f" ({details['missing']} are missing, and {details['receives']} receives of unknown outcome may "
@@ -157,9 +157,7 @@ class _Fields:
 
     def unheard_of(self) -> str:
         return (
-            "but that session never had it"
-            if self._at.get("f") == "ack"
-            else "but nobody had ever begun to send it"
+            "but that session never had it" if self._at.get("f") == "ack" else "but its send had never begun"
         )
 
     def not_for_it(self) -> str:
@@ -228,9 +226,9 @@ class _Fields:
             return "was never delivered, although another subscription of that topic got its copy"
         if self._i.key == EITHER:
             return (
-                "was acknowledged with an unknown outcome, and nobody has had it in hand since the drain "
-                "began: if the acknowledgement was processed the message is back from the dead "
-                "(resurrected), and if not nobody was given it (stuck)"
+                "was acknowledged with an unknown outcome, and no session has held it since the drain "
+                "began: if the acknowledgement was processed, the message is back from the dead "
+                "(resurrected); if not, it was not delivered again (stuck)"
             )
         if self._i.key != AFTER:
             return "was never delivered"
@@ -267,6 +265,10 @@ class _Fields:
         """Say how often the message may have been refused, as far as the rows tell."""
         count = sum({"invoke": 1, "fail": -1}.get(r["type"], 0) for r in self._rows if r["f"] == "nack")
         return {0: "never", 1: "once"}.get(count, f"{count} times")
+
+    def had_been_refused(self) -> str:
+        refusals = self.refusals()
+        return "had never been refused" if refusals == "never" else f"had been refused {refusals}"
 
     def expired_at(self) -> str:
         return seconds(self._requested("expires", -1))
@@ -375,10 +377,14 @@ class _Fields:
     def answered(self) -> str:
         subject = self.message() if self._i.message is not None else "a client"
         f = self._at.get("f", "an operation")
-        return f"delivered {subject}" if f == "deliver" else f"acknowledged {f} of {subject}"
+        return (
+            f"delivered {subject}"
+            if f == "deliver"
+            else f"answered ok to the {_NOUNS.get(f, f)} of {subject}"
+        )
 
     def asked(self) -> str:
-        return "sent" if self._at.get("f") == "deliver" else "asked"
+        return "which was sent" if self._at.get("f") == "deliver" else "which was requested"
 
     def fenced(self) -> str:
         """Say which broker had replaced a zombie, and how it is known."""
@@ -388,9 +394,9 @@ class _Fields:
         deed = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
         lives = "" if by["life"] is None else f"; number {by['life']}"
         if lives and by["own_life"] is not None:
-            lives += f" fences its own, {by['own_life']}"
+            lives += f" fences number {by['own_life']}"
         return (
-            f"{by['by']} certainly {deed} node {by['node_id']} (so since a moment between "
+            f"{by['by']} certainly {deed} node {by['node_id']} (since a moment between "
             f"{seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
         )
 
@@ -427,7 +433,7 @@ class _Fields:
         if not held:
             return f"brokers disagree about {self._i.key} after recovery"
         views = " and ".join(
-            f"{broker} knows nothing of it"
+            f"{broker} does not know it"
             if value is None
             else f'{broker} {"were answered" if broker == CLIENTS else "says"} "{value}"'
             for broker, value in held.items()
@@ -443,9 +449,9 @@ class _Fields:
         """Say how the transaction ended, as far as its client knows."""
         end = self._details.get("end")
         if end is None:
-            return "which nobody ended"
+            return "which was never ended"
         ending = "roll-back" if end["f"] == "abort" else "commit"
-        clause = f"whose {ending} was asked for at {seconds(end['time'])}"
+        clause = f"whose {ending} was requested at {seconds(end['time'])}"
         by = f" by {end['broker']}" if "broker" in end else ""
         answers = {"ok": f"{clause} and answered ok{by}", "fail": f"{clause} and refused{by}"}
         return answers.get(end["type"], f"{clause}, with unknown outcome")
@@ -462,7 +468,7 @@ class _Fields:
         if effect is None:
             return otherwise
         where = place(replace(self._i, queue=effect["queue"], group=effect.get("group")))
-        deed = "sending" if effect["f"] == "send" else "acknowledging"
+        deed = "the send of" if effect["f"] == "send" else "the acknowledgement of"
         return f"{deed} message {effect['message']} ({where}) {_SHOWN_BY[effect['how']]}"
 
     def total(self) -> str:
@@ -501,24 +507,26 @@ class _Fields:
         """Say which faults explain the window, or a part of it."""
         faults = self._details.get("faults")
         if not faults:
-            return "which no fault explains"
+            return "and no fault explains it"
         if self._details.get("excused"):
             return f"with {faults} in force, which explains it"
         return f"with {faults} in force, which does not explain all of it"
 
 
+_NOUNS: Final = {"ack": "acknowledgement", "nack": "refusal"}
+"""The nouns for operations whose names are none."""
 _SHOWN_BY: Final = {
-    "delivered": "did, as it was delivered",
-    "stored": "did, as a store has it",
-    "consumed": "did, as it is in no store and was never delivered again",
-    "nowhere": "did not, as it was never delivered and is in no store",
-    "again": "did not, as it was delivered again",
-    "kept": "did not, as a store still has it",
-    "skipped": "did not, as the subscription was given a later message without it",
+    "delivered": "took effect (it was delivered)",
+    "stored": "took effect (a store has it)",
+    "consumed": "took effect (it is in no store and was never delivered again)",
+    "nowhere": "did not (it was never delivered and is in no store)",
+    "again": "did not (it was delivered again)",
+    "kept": "did not (a store still has it)",
+    "skipped": "did not (the subscription got a later message without it)",
 }
 """The words for how an effect of a transaction is known (``checkers.transactions``)."""
 
 
 def number(life: int | None) -> str:
     """Return the words for the number of a life or a takeover."""
-    return "number not told" if life is None else f"number {life}"
+    return "number unknown" if life is None else f"number {life}"

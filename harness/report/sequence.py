@@ -139,8 +139,8 @@ def legend(story: Story) -> list[tuple[str, Stroke]]:
 
 
 _LIVES: Final = (
-    ("subscription", "subscription is there (dashed: perhaps)", Stroke(SUBSCRIPTION, 7)),
-    ("transaction", "transaction is open (dashed: its end was asked for)", Stroke(TRANSACTION, 7)),
+    ("subscription", "subscription exists (dashed: perhaps)", Stroke(SUBSCRIPTION, 7)),
+    ("transaction", "transaction is open (dashed: its end was requested)", Stroke(TRANSACTION, 7)),
 )
 
 

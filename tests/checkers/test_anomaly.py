@@ -30,7 +30,7 @@ def test_every_anomaly_is_in_the_document_and_has_a_sentence_even_without_a_witn
     assert anomaly.rule.endswith(".")
     for message in (7, None):
         instance = Instance(anomaly.name, "q", "g", message, 5, "node a1 a2")
-        assert words.sentence(instance, 2, (), {}).endswith(" (2 such, this is the first).")
+        assert words.sentence(instance, 2, (), {}).endswith(" (the first of 2).")
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

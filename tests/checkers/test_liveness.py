@@ -192,7 +192,8 @@ def test_a_starved_consumer_is_told_with_what_waited_for_it(tmp_path):
     (finding,) = (finding for finding in verdict.findings if finding.name == "starved")
     assert finding.severity == "grave"
     assert finding.sentence.startswith(
-        "session 1 got none of what waited for it from 1.000 s to 61.000 s, which no fault explains"
+        "session 1 got none of the messages that waited for it from 1.000 s to 61.000 s, and no fault "
+        "explains it"
     )
     shown = list(finding.witness.rows)
     assert {"subscribe", "send", "deliver"} == {row["f"] for row in shown}

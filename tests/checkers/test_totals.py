@@ -208,7 +208,7 @@ def test_the_sentence_says_which_account_is_wrong_since_when(tmp_path):
     finding = told(tmp_path, [*transfer(), *drained(11)])
     assert finding.sentence == (
         "the accounts held 200 at the start and 60 at the end: account a2 with 140 is missing since "
-        "transaction 9, whose commit was asked for at 0.016 s and answered ok by a1."
+        "transaction 9, whose commit was requested at 0.016 s and answered ok by a1."
     )
     assert finding.severity == "grave"
 
@@ -217,7 +217,7 @@ def test_the_sentence_says_what_is_there_twice(tmp_path):
     finding = told(tmp_path, [*transfer("info"), *drained(1, 11, 12)])
     assert finding.sentence == (
         "the accounts held 200 at the start and 300 at the end: account a1 still has the 100 that were "
-        "moved on by transaction 9, whose commit was asked for at 0.016 s, with unknown outcome."
+        "moved on by transaction 9, whose commit was requested at 0.016 s, with unknown outcome."
     )
 
 

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*moved("info"), *kept(80, 1, "expired"), *ARRIVED, *DONE], {"torn-transaction"}),
     "what is in a store-and-forward queue may have been forwarded": (
         [*moved("info"), *kept(80, 1, "store-and-forward"), *ARRIVED, *DONE], set()),
-    "what was in a store before the commit was asked for proves nothing": (
+    "what was in a store before the commit was requested proves nothing": (
         [*moved("info"), *kept(15, 1), *ARRIVED, *DONE], set()),
     # ---------------------------------------- two of its sends
     "one of two sends that arrived shows a commit of unknown outcome torn": (
@@ -217,8 +217,8 @@ def test_the_sentence_says_what_happened_and_what_did_not(tmp_path):
     rows = dense(tidy([*moved("info"), *AGAIN, *ARRIVED, *DONE]))
     (finding,) = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS).findings
     assert finding.sentence == (
-        "transaction 9, whose commit was asked for at 0.020 s, with unknown outcome, happened in part: "
-        'sending message 2 (queue "r", group "h") did, as it was delivered, but acknowledging message 1 '
-        '(queue "q", group "g") did not, as it was delivered again.'
+        "transaction 9, whose commit was requested at 0.020 s, with unknown outcome, happened only in "
+        'part: the send of message 2 (queue "r", group "h") took effect (it was delivered), but the '
+        'acknowledgement of message 1 (queue "q", group "g") did not (it was delivered again).'
     )
     assert finding.severity == "grave"

@@ -253,10 +253,10 @@ def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_
     assert zombie.details["acknowledged"] == zombie.count == 2
     assert set(zombie.witness.indexes) == {1, 8, 10, 11}
     assert zombie.sentence == (
-        "a1 acknowledged send of message 1 at 0.011 s, asked after b1 certainly had completed the "
-        "takeover of node n"
-        " (so since a moment between 0.007 s and 0.008 s; number 4 fences its own, 3) (2 such, this is "
-        "the first)."
+        "a1 answered ok to the send of message 1 at 0.011 s, which was requested after b1 certainly had "
+        "completed the takeover of node n (since a moment between 0.007 s and 0.008 s; number 4 fences "
+        "number 3) "
+        "(the first of 2)."
     )
 
 
@@ -281,7 +281,7 @@ def test_what_brokers_disagree_on_is_told_with_what_each_says(tmp_path):
     told = named(judge(tmp_path, rows))["diverged"]
     assert told.details["held"] == {"a1": "c1 c1:1", "b1": None}
     assert (told.details["kind"], told.details["key"]) == ("members", "n")
-    assert 'a1 says "c1 c1:1" and b1 knows nothing of it' in told.sentence
+    assert 'a1 says "c1 c1:1" and b1 does not know it' in told.sentence
 
 
 def test_what_clients_were_answered_and_a_broker_denies_is_told_so(tmp_path):

@@ -18,7 +18,7 @@ from harness.claims.scenarios import named
 from harness.claims.scenarios.scenario import FOLLOWS_TWO_LIVES
 from harness.commands import cli
 from harness.explore import plans
-from harness.explore.sweep import sweep
+from harness.explore.sweep import sweep, table
 from harness.history import known, spec
 from harness.history import store as stores
 from harness.run import session
@@ -162,7 +162,7 @@ def test_a_sweep_is_green_where_all_is_known_and_sound(tmp_path):
 
     def kept(entries, *rows):
         request = plans.ExploreRequest(plan=plan, known=entries)
-        swept = sweep._result(tmp_path, request, rows, ())
+        swept = sweep._result(tmp_path, request, rows, (), {})
         return swept, list(sweep._closing(swept, request))
 
     of_cut = [entry(system="own", test="replication-partition", until=dt.date.max)]
@@ -170,8 +170,8 @@ def test_a_sweep_is_green_where_all_is_known_and_sound(tmp_path):
     green, told = kept(of_cut, fine, run_row(1, **lost))
     assert (red.exit_status, red.known) == (1, ())
     assert (green.exit_status, green.known) == (0, (1,))
-    assert "lost (known)" in told[0]
-    assert "1 invalid; of the invalid ones 1 as known" in told[1]
+    assert "lost (known)" in table.text(green.table)
+    assert "1 invalid; of the invalid ones 1 as known" in told[0]
     assert "  lost: known until 9999-12-31: ARTEMIS-1" in told
     over = [entry(system="own", until=dt.date.min)]
     for entries, changes in (

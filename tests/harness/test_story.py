@@ -30,7 +30,8 @@ class Told:
 
 
 IN_PART = (
-    "Of what was asked for in a transaction all must happen or nothing, whatever the answer to its commit."
+    "Everything that is requested in a transaction must happen, or nothing, whatever the answer to its "
+    "commit."
 )
 
 EXPECTED = {
@@ -52,8 +53,8 @@ EXPECTED = {
             "a1 delivered p1#2 to session 1 at 1.100 s.",
             "Session 1 ended at 2.000 s (broker silent).",
             (
-                "Nobody got p1#2 after that, and when the queues had been drained no store of any broker "
-                "held it (they were read from 9.000 s on)."
+                "No consumer got p1#2 after that, and when the queues had been drained no store of any "
+                "broker held it (they were read from 9.000 s on)."
             ),
             (
                 "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
@@ -76,9 +77,8 @@ EXPECTED = {
             "Session 1 acknowledged it, and a1 confirmed that at 1.210 s.",
             "Nevertheless a1 had p1#2 in its main store at 9.100 s.",
             (
-                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be "
-                "in no store any more, and no message "
-                "in more than one."
+                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must "
+                "not be in any store, and no message in more than one store."
             ),
         ],
     ),
@@ -100,13 +100,12 @@ EXPECTED = {
                 "load) acknowledged it at 1.010 s."
             ),
             (
-                "Copies of it were in the main stores of b1 at 9.100 s and c1 at 9.100 s and b1 at 9.600 s "
-                "and c1 at 9.600 s: more than one each time they were looked into."
+                "Copies of it were in the main stores of b1 at 9.100 s and c1 at 9.100 s and b1 at 9.600 "
+                "s and c1 at 9.600 s: more than one copy each time the stores were read."
             ),
             (
-                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must be "
-                "in no store any more, and no message "
-                "in more than one."
+                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must "
+                "not be in any store, and no message in more than one store."
             ),
         ],
     ),
@@ -120,9 +119,9 @@ EXPECTED = {
         words=[
             "Producer 1 began transaction 7 at 1.000 s with a1 (live since before the load).",
             "It sent p1#4 (message 4) to q.",
-            "Its commit was asked for at 1.300 s, and a1 answered ok at 1.310 s.",
-            "But a1 delivered p1#4 to session 1 at 1.200 s, 0.100 s before the commit was asked for.",
-            "What was sent in a transaction may not be delivered before its commit is asked for.",
+            "Its commit was requested at 1.300 s, and a1 answered ok at 1.310 s.",
+            "But a1 delivered p1#4 to session 1 at 1.200 s, 0.100 s before the commit was requested.",
+            "A message that is sent in a transaction may not be delivered before the commit is requested.",
         ],
     ),
     "not selected": Told(
@@ -137,10 +136,11 @@ EXPECTED = {
                 "the load) acknowledged it at 1.010 s."
             ),
             "Nevertheless a1 delivered p1#4 to session 1 at 1.100 s.",
-            "Session 1 had asked only for colour = red, and p1#4 has nothing of that.",
+            "Session 1 selects only colour = red, and p1#4 has no such property.",
             (
-                "A subscription must get nothing that was sent before it existed, and no consumer what "
-                "its selector does not match, nor any connection what is in the temporary queue of another."
+                "A subscription must get no message that was sent before it existed. A consumer must get "
+                "no message that its selector does not match, and none from the temporary queue of "
+                "another connection."
             ),
         ],
     ),
@@ -190,7 +190,7 @@ EXPECTED = {
         ],
         words=[
             (
-                "Subscription alice of topic news, which wants only colour = red or blue, was made at "
+                "Subscription alice of topic news, which selects only colour = red or blue, was made at "
                 "0.100 s, dropped at 1.210 s and made again at 2.000 s."
             ),
             (
@@ -198,10 +198,11 @@ EXPECTED = {
                 "the load) acknowledged it at 1.010 s."
             ),
             "Nevertheless a1 delivered p1#4 to session 2 at 2.100 s.",
-            "It had been sent, for certain, before that subscription was there.",
+            "It had certainly been sent before that subscription existed.",
             (
-                "A subscription must get nothing that was sent before it existed, and no consumer what "
-                "its selector does not match, nor any connection what is in the temporary queue of another."
+                "A subscription must get no message that was sent before it existed. A consumer must get "
+                "no message that its selector does not match, and none from the temporary queue of "
+                "another connection."
             ),
         ],
     ),
@@ -215,10 +216,10 @@ EXPECTED = {
         ],
         words=[
             "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
-            "It took p1#3 from q and sent p1#4 (message 4) to q.",
-            "Nobody ended it: its connection was gone at 1.600 s (client went away).",
+            "It acknowledged p1#3 from q and sent p1#4 (message 4) to q.",
+            "It was never ended: its connection was lost at 1.600 s (client went away).",
             "Nevertheless a1 delivered p1#4 to session 2 at 2.000 s.",
-            "What was sent in a transaction may not be delivered before its commit is asked for.",
+            "A message that is sent in a transaction may not be delivered before the commit is requested.",
         ],
     ),
     "torn": Told(
@@ -235,10 +236,16 @@ EXPECTED = {
         ],
         words=[
             "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
-            "It took p1#3 from q and sent p1#4 (message 4) to q.",
-            "Its commit was asked for at 1.500 s, and a1 answered ok at 1.510 s.",
-            "Part of it happened: taking p1#3 (nobody got it again, and in the end no store had it).",
-            "Part of it did not: sending p1#4 (nobody ever got it, and in the end no store had it).",
+            "It acknowledged p1#3 from q and sent p1#4 (message 4) to q.",
+            "Its commit was requested at 1.500 s, and a1 answered ok at 1.510 s.",
+            (
+                "Part of it happened: acknowledging p1#3 (it was not delivered again, and no store had it in "
+                "the end)."
+            ),
+            (
+                "Part of it did not happen: sending p1#4 (it was never delivered, and no store had it in the "
+                "end)."
+            ),
             IN_PART,
         ],
     ),
@@ -256,12 +263,12 @@ EXPECTED = {
         ],
         words=[
             "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
-            "It took p1#3 (message 3) from q and sent p1#4 to q.",
-            "Its commit was asked for at 1.500 s, and a1 answered ok at 1.510 s.",
+            "It acknowledged p1#3 (message 3) from q and sent p1#4 to q.",
+            "Its commit was requested at 1.500 s, and a1 answered ok at 1.510 s.",
             "Part of it happened: sending p1#4 (a1 delivered p1#4 to session 2 at 1.800 s).",
             (
-                "Part of it did not: taking p1#3 (a1 delivered p1#3 to session 2 at 1.700 s (not marked "
-                "redelivered))."
+                "Part of it did not happen: acknowledging p1#3 (a1 delivered p1#3 to session 2 at 1.700 "
+                "s (not marked redelivered))."
             ),
             IN_PART,
         ],
@@ -279,7 +286,7 @@ EXPECTED = {
             ),
             "By 1.600 s it had certainly expired.",
             "Nevertheless a1 delivered p1#4 to session 1 at 2.100 s, 0.500 s later.",
-            "What has expired must not be delivered any more.",
+            "An expired message must not be delivered.",
         ],
     ),
     "inverted": Told(
@@ -300,8 +307,8 @@ EXPECTED = {
             "a1 delivered p1#4 to session 1 at 2.100 s.",
             "a1 delivered p1#6 to session 1 at 2.200 s.",
             (
-                "Of what waits in a queue the message of the highest priority is to be given out first, "
-                "as far as a broker can tell."
+                "Of the messages that wait in a queue, the one with the highest priority must be "
+                "delivered first, as far as a broker can tell."
             ),
         ],
     ),
@@ -317,7 +324,7 @@ EXPECTED = {
             ),
             "It was not to be delivered before 1.500 s.",
             "Nevertheless a1 delivered p1#4 to session 1 at 1.100 s, 0.400 s too early.",
-            "What is to be delivered later must not be delivered before.",
+            "A delayed message must not be delivered before its time.",
         ],
     ),
     "died early": Told(
@@ -333,7 +340,7 @@ EXPECTED = {
             ),
             "a1 delivered p1#4 to session 1 at 1.100 s.",
             "Session 1 ended at 2.000 s (broker silent).",
-            "Nobody had refused it.",
+            "It had not been refused.",
             "Nevertheless a1 had p1#4 in its dead-letter store at 9.000 s.",
             (
                 "A message may become a dead letter only when it has been refused as often as is "
@@ -359,8 +366,8 @@ EXPECTED = {
                 "read, they held 1,130: 70 are missing."
             ),
             "Session 1 began transaction 7 at 1.200 s with a1 (live since before the load).",
-            "It took p1#3 (message 3, account a7: 70) from q and sent p1#4 (account a7: 70) to q.",
-            "Its commit was asked for at 1.500 s, and no answer had come by 2.000 s.",
+            "It acknowledged p1#3 (message 3, account a7: 70) from q and sent p1#4 (account a7: 70) to q.",
+            "Its commit was requested at 1.500 s, and no answer had come by 2.000 s.",
             "In the end neither the drain nor a store had p1#3, nor what was sent in its place.",
             (
                 "Money is moved between accounts in transactions: whatever becomes of these, in the end "
@@ -399,7 +406,7 @@ EXPECTED = {
                 "Then a1 delivered p1#4 to session 2 at 2.200 s (marked redelivered, delivery count 2), "
                 "1.100 s after that delivery."
             ),
-            "A delivery that is certainly later must not be counted lower.",
+            "A delivery that is certainly later must not have a lower delivery count.",
         ],
     ),
     "count_stuck": Told(
@@ -422,8 +429,8 @@ EXPECTED = {
                 "1.100 s after that delivery."
             ),
             (
-                "A broker that counts deliveries must count one higher than the one before it that was "
-                "given back."
+                "A broker that counts deliveries must give each a higher count than an earlier one that "
+                "was given back."
             ),
         ],
     ),
@@ -450,18 +457,21 @@ EXPECTED = {
                 "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.900 s; a1 (live since before the "
                 "load) acknowledged it at 1.910 s."
             ),
-            "a1 had no up-to-date backup then (since 1.850 s): what it acknowledged was nowhere else.",
+            (
+                "a1 had no up-to-date backup then (since 1.850 s): messages that it acknowledged were stored "
+                "nowhere else."
+            ),
             (
                 "After that: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s, "
                 "a2 was seen live at 3.000 s, partition isolate-live of a1 was healed at 5.000 s and a1 was "
                 "seen stopped at 5.500 s."
             ),
             (
-                "Its producer's message before it in the group did arrive: a1 delivered p1#1 to session 1 "
+                "The producer's message before it in the group arrived: a1 delivered p1#1 to session 1 "
                 "at 1.800 s."
             ),
             (
-                "Its producer's message after it in the group did arrive: a2 (live since 3.000 s) delivered "
+                "The producer's message after it in the group arrived: a2 (live since 3.000 s) delivered "
                 "p1#3 to session 2 at 4.100 s."
             ),
             (
@@ -502,8 +512,8 @@ EXPECTED = {
             "a1 (live since before the load) delivered p1#9 to session 1 at 1.000 s.",
             "No producer had ever begun to send p1#9 (message 9, queue q, group g).",
             (
-                "Nothing may be delivered, stored or acknowledged that nobody has sent; no session may "
-                "settle what it never got."
+                "No message may be delivered, stored or acknowledged that was never sent, and no session "
+                "may settle a message that it never got."
             ),
         ],
     ),
@@ -528,7 +538,7 @@ EXPECTED = {
         ],
         words=[
             "a1 (live since before the load) delivered a body that cannot be read to session 1 at 1.200 s.",
-            "Nobody can say which message it was (no digest).",
+            "It is not known which message it was (no digest).",
             "What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
         ],
     ),
@@ -542,7 +552,7 @@ EXPECTED = {
         words=[
             "Producer 1 began transaction 7 at 1.000 s with a1 (live since before the load).",
             "It sent p1#4 (message 4) to q.",
-            "Its roll-back was asked for at 1.200 s, and a1 answered ok at 1.210 s.",
+            "Its roll-back was requested at 1.200 s, and a1 answered ok at 1.210 s.",
             "Nevertheless a1 delivered p1#4 to session 1 at 2.000 s.",
             (
                 "A send that failed for certain, or that was rolled back, must never be delivered, nor "
@@ -604,7 +614,8 @@ EXPECTED = {
             ),
             (
                 "A message whose acknowledgement was confirmed, or that was refused so often that it is "
-                "dead, must never be delivered again, nor may one session get it twice for nothing."
+                "dead, must never be delivered again, nor may one session get it twice without giving it "
+                "back."
             ),
         ],
     ),
@@ -617,8 +628,8 @@ EXPECTED = {
         ],
         words=[
             (
-                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; what became of the send was "
-                "unknown at 1.010 s (connection lost); sent again, a1 (live since before the load) "
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; the outcome of the send "
+                "was unknown at 1.010 s (connection lost); sent again, a1 (live since before the load) "
                 "acknowledged it at 1.210 s."
             ),
             "a1 delivered p1#3 to session 1 at 1.300 s.",
@@ -629,7 +640,8 @@ EXPECTED = {
             "Session 1 had not given it back in between.",
             (
                 "A message whose acknowledgement was confirmed, or that was refused so often that it is "
-                "dead, must never be delivered again, nor may one session get it twice for nothing."
+                "dead, must never be delivered again, nor may one session get it twice without giving it "
+                "back."
             ),
         ],
     ),
@@ -692,7 +704,7 @@ EXPECTED = {
             ),
             "a1 delivered p1#3 to session 1 at 1.100 s.",
             "Then a1 delivered p1#3 to session 2 at 1.300 s (marked redelivered, delivery count 2).",
-            "Session 1 had not let go of p1#3 by then: a1 still answered that session at 1.410 s.",
+            "Session 1 still held p1#3: a1 answered that session at 1.410 s.",
             "A message may be in the hands of one session at a time.",
         ],
     ),
@@ -720,15 +732,15 @@ EXPECTED = {
                 "of a1 still in force."
             ),
             (
-                "What had changed before: partition isolate-live of a1 began at 2.000 s, a2 was seen voting "
-                "at 2.600 s and a2 was seen live at 3.000 s."
+                "Before that: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 "
+                "s and a2 was seen live at 3.000 s."
             ),
             "a2 delivered p1#1 to session 2 at 4.100 s.",
             (
                 "Then a1 delivered p2#5 to session 1 at 4.300 s, with partition isolate-live of a1 still in "
                 "force."
             ),
-            "Session 2 had not let go of p1#1 by then: a2 still answered that session at 4.410 s.",
+            "Session 2 still held p1#1: a2 answered that session at 4.410 s.",
             "All messages of a group belong to one session at a time.",
         ],
     ),
@@ -746,7 +758,7 @@ EXPECTED = {
             ),
             "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
             "a1 delivered p1#2 to session 1 at 1.200 s.",
-            "Only then a1 delivered p1#1 to session 1 at 1.300 s.",
+            "After that, a1 delivered p1#1 to session 1 at 1.300 s.",
             "The messages of one producer in one group must arrive in the order in which they were sent.",
         ],
     ),
@@ -773,10 +785,10 @@ EXPECTED = {
             ),
             "a1 delivered p2#2 to session 1 at 4.200 s.",
             "In between: partition isolate-live of a1 was healed at 4.300 s.",
-            "Only then a2 delivered p1#1 to session 2 at 4.400 s.",
+            "After that, a2 delivered p1#1 to session 2 at 4.400 s.",
             (
-                "What was certainly sent before another message of its group was begun must be delivered "
-                "before it."
+                "A message whose send was certainly complete before the send of another one in its group "
+                "began must be delivered before that one."
             ),
         ],
     ),
@@ -799,10 +811,13 @@ EXPECTED = {
                 "Producer 2 sent p2#2 at 4.100 s; a1 (live since before the load, replaced by a2 at "
                 "3.000 s) acknowledged it at 4.110 s, with partition isolate-live of a1 still in force."
             ),
-            ("a1 delivered p2#2 to session 1 at 4.200 s; nobody had got p1#1 by then, and nobody ever did."),
             (
-                "A group, or a queue where that is promised, must be a FIFO queue: what was certainly "
-                "sent before another message's send was begun must come before it."
+                "a1 delivered p2#2 to session 1 at 4.200 s; p1#1 had not been delivered by then, and never "
+                "was."
+            ),
+            (
+                "A group, or a queue where that is promised, must be a FIFO queue: a message whose send "
+                "was certainly complete before the send of another one began must come before that one."
             ),
         ],
     ),
@@ -822,7 +837,7 @@ EXPECTED = {
             ),
             "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
             "a1 delivered p1#2 to session 2 at 1.400 s.",
-            "Only then a1 delivered p1#1 to session 2 at 1.500 s (marked redelivered, delivery count 2).",
+            "After that, a1 delivered p1#1 to session 2 at 1.500 s (marked redelivered, delivery count 2).",
             "Within one session the messages of one producer in a group must not go backwards.",
         ],
     ),
@@ -873,7 +888,10 @@ EXPECTED = {
                 "answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
                 "force."
             ),
-            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
+            (
+                "A broker that has been replaced must not answer any more, nor deliver messages that were "
+                "sent since then."
+            ),
         ],
     ),
     "delivered by a zombie": Told(
@@ -901,7 +919,10 @@ EXPECTED = {
                 "session 1 at 4.500 s, with partition isolate-live of a1 still in force."
             ),
             "In all there were 2 such answers and deliveries.",
-            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
+            (
+                "A broker that has been replaced must not answer any more, nor deliver messages that were "
+                "sent since then."
+            ),
         ],
     ),
     "fenced": Told(
@@ -914,8 +935,8 @@ EXPECTED = {
         words=[
             "What led to it: partition isolate-live of a1 began at 2.000 s.",
             (
-                "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under "
-                "number 4 against its 3."
+                "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), with "
+                "number 4; a1 had number 3."
             ),
             (
                 "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 "
@@ -923,7 +944,10 @@ EXPECTED = {
                 "force."
             ),
             "In all there were 2 such answers and deliveries.",
-            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
+            (
+                "A broker that has been replaced must not answer any more, nor deliver messages that were "
+                "sent since then."
+            ),
         ],
     ),
     "double_takeover": Told(
@@ -943,7 +967,7 @@ EXPECTED = {
             ),
             "From 3.000 s on a2 had certainly completed a takeover of the data of node 01234567 (number 2).",
             "From 3.200 s on a3 had certainly completed a takeover of the data of node 01234567 (number 3).",
-            "Both were certainly live with these data from 3.200 s to 4.900 s: a2 had not let go of them.",
+            "Both were certainly live with these data from 3.200 s to 4.900 s: a2 had not released them.",
             (
                 "The data of a broker may be taken over by one other at a time, and by a second only when "
                 "the first has let go of them."
@@ -958,10 +982,7 @@ EXPECTED = {
         words=[
             "From 3.000 s on b1 had certainly completed a takeover of the data of node 01234567 (number 4).",
             "From 3.200 s on c1 had certainly completed a takeover of the data of node 01234567 (number 4).",
-            (
-                "Both were given one number, and a release between them would have given the second a "
-                "higher one."
-            ),
+            ("Both have the same number; a release between them would have given the second a higher one."),
             (
                 "The data of a broker may be taken over by one other at a time, and by a second only when "
                 "the first has let go of them."
@@ -978,13 +999,10 @@ EXPECTED = {
         words=[
             "The cluster had recovered at 9.000 s.",
             (
-                "Asked about members 01234567 again and again from 10.100 s to 12.000 s, a1 took it to be "
-                "b1 b1:61616 and b1 knew nothing of it."
+                'Asked repeatedly about members 01234567 from 10.100 s to 12.000 s, a1 answered "b1 '
+                'b1:61616" and b1 did not know it.'
             ),
-            (
-                "When the cluster has recovered and had the recovery bound to agree, its brokers must take "
-                "the same for true."
-            ),
+            ("Once the cluster has recovered and the recovery bound has passed, its brokers must agree."),
         ],
     ),
     "unavailable": Told(
@@ -1003,8 +1021,8 @@ EXPECTED = {
                 "For 21.500 s, from 2.500 s to 24.000 s, nothing that producer 1 sent was acknowledged, "
                 "while kill of a1 (2.000 s to 30.000 s) was in force."
             ),
-            "What clients saw: not connected.",
-            "The faults, with the recovery bound after each, explain it.",
+            "The clients' errors: not connected.",
+            "The faults, and the recovery bound after each of them, explain this.",
             "Without a fault that explains it, operations must succeed within the bound.",
         ],
     ),
@@ -1019,17 +1037,17 @@ EXPECTED = {
                 "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the "
                 "load) acknowledged it at 1.010 s."
             ),
-            "Session 1 held nothing, and got nothing for 29.990 s, from 1.010 s to 31.000 s.",
-            "Only then a1 delivered p1#1 to session 1 at 31.000 s.",
-            "A consumer that holds nothing must get what waits for it within the bound.",
+            "Session 1 held no message and got none for 29.990 s, from 1.010 s to 31.000 s.",
+            "After that, a1 delivered p1#1 to session 1 at 31.000 s.",
+            "A consumer that holds no message must get the messages that wait for it within the bound.",
         ],
     ),
     "admitted": Told(
         steps=["*1.00 send p1#3"],
         words=[
             "internal-error was found.",
-            "The log of that broker has more.",
-            "No broker may fail to answer by an error of its own.",
+            "That broker's log has more about it.",
+            "No broker may answer with an internal error.",
         ],
     ),
     "not_recovered": Told(
@@ -1236,7 +1254,7 @@ def test_what_a_zombie_answered_was_asked_before_its_answer():
     told = scene.story("zombie")
     later = tuple(row for row in scene.rows if row.get("transaction") == 2)
     text = paragraphs.paragraph(dataclasses.replace(told, rows=(*told.rows, *later)))
-    assert "asked for commit at 3.000 s, a1 answered ok at 3.010 s" in text
+    assert "requested commit at 3.000 s, a1 answered ok at 3.010 s" in text
 
 
 def test_the_commit_that_came_too_late_is_that_of_the_messages_transaction():
@@ -1249,7 +1267,7 @@ def test_the_commit_that_came_too_late_is_that_of_the_messages_transaction():
     scene.add(1.3, 9, "ok", "ack", **columns, broker="a1")
     scene.transaction(1.4, "commit", 7, 9)
     scene.transaction(2.0, "commit", 1, 5)
-    assert "Its commit was asked for at 2.000 s" in paragraphs.paragraph(scene.story("read-uncommitted"))
+    assert "Its commit was requested at 2.000 s" in paragraphs.paragraph(scene.story("read-uncommitted"))
 
 
 def test_a_session_that_refused_a_message_is_not_said_to_have_kept_it():
@@ -1274,8 +1292,8 @@ def test_a_message_beside_that_came_often_is_told_once():
         scene.disconnect(3.5 + number, number)
     scene.end(9.0)
     text = paragraphs.paragraph(scene.story("lost", neighbours=(1,)))
-    assert text.count("did arrive") == 1
-    assert "did arrive: a1 delivered p1#1 to session 0 at 3.000 s" in text
+    assert text.count("arrived") == 1
+    assert "arrived: a1 delivered p1#1 to session 0 at 3.000 s" in text
 
 
 @pytest.mark.parametrize(
@@ -1289,12 +1307,12 @@ def test_a_message_beside_that_came_often_is_told_once():
         (
             {"observed": {"a1->a2": "lost"}, "bit": False},
             None,
-            "The fault partition of a1 is to be healed, and was not seen to be (a1->a2 lost).",
+            "The fault partition of a1 is to be healed, but was not seen healed (a1->a2 lost).",
         ),
         (
             {"observed": {}, "bit": False},
             "no route",
-            "The fault partition of a1 is to be healed, and was not seen to be (no route).",
+            "The fault partition of a1 is to be healed, but was not seen healed (no route).",
         ),
     ],
 )
@@ -1323,8 +1341,8 @@ def test_a_fault_that_found_no_target_is_never_in_force():
 
 
 @pytest.mark.parametrize(("heard_s", "words", "change"), [
-    (2.0, "a2 had another role for a moment, which nobody saw", "a2 had another role for a moment"),
-    (2.5, "a2 does not answer any more, so nothing is claimed about it", "a2 fell silent"),
+    (2.0, "a2 had another role for a moment, which was not seen", "a2 had another role for a moment"),
+    (2.5, "a2 does not answer any more, so its role is unknown", "a2 fell silent"),
 ])  # fmt: skip
 def test_a_role_that_was_left_and_taken_again_unseen_is_no_silence(heard_s, words, change):
     scene = Scene()

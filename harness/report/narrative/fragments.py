@@ -124,7 +124,7 @@ class Clauses:
     def excuse(self) -> list[str]:
         """Return a sentence that the faults explain the finding, if they do."""
         excused = self.story.finding.details.get("excused")
-        return ["The faults, with the recovery bound after each, explain it."] if excused else []
+        return ["The faults, and the recovery bound after each of them, explain this."] if excused else []
 
     def between(self, low: int, high: int, opening: str) -> str:
         """Return a sentence about the roles and faults that changed between two moments.
@@ -204,7 +204,7 @@ class Clauses:
         if end["type"] == "ok":
             return f"{self.broker_as_seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
         outcome = (
-            "the send failed for certain" if end["type"] == "fail" else "what became of the send was unknown"
+            "the send failed for certain" if end["type"] == "fail" else "the outcome of the send was unknown"
         )
         return f"{outcome} at {self.at(end)}{because(end)}{self.force(end['time'])}"
 
@@ -225,7 +225,9 @@ class Clauses:
         if transaction is None:
             return []
         taken, sent = self._by_queue(transaction.taken, "from"), self._by_queue(transaction.sent, "to")
-        moved = " and ".join([*([f"took {taken}"] if taken else []), *([f"sent {sent}"] if sent else [])])
+        moved = " and ".join(
+            [*([f"acknowledged {taken}"] if taken else []), *([f"sent {sent}"] if sent else [])]
+        )
         begun = transaction.begun
         answered = self.names.broker_asked(begun)
         place = f" with {self.broker_as_seen({**begun, 'broker': answered})}" if answered else ""
@@ -260,11 +262,11 @@ class Clauses:
         if request is None:
             subject = transaction.name if owner else "it"
             if end is None:
-                return f"nobody ended {subject}"
-            return f"nobody ended {subject}: its connection was gone at {self.at(end)}{because(end)}"
+                return f"{subject} was never ended"
+            return f"{subject} was never ended: its connection was lost at {self.at(end)}{because(end)}"
         word = "commit" if request["f"] == "commit" else "roll-back"
         clause = f"the {word} {owner}" if owner else f"its {word}"
-        clause += f" was asked for at {self.at(request)}"
+        clause += f" was requested at {self.at(request)}"
         if end is None:
             return f"{clause}, and no answer was recorded"
         if end["type"] == "info":
@@ -334,7 +336,7 @@ class Clauses:
                 events.append(f"made{' again' if events else ''} at {self.at(row)}")
             elif row["f"] == "drop" and row["type"] != "invoke":
                 events.append(f"{'dropped' if row['type'] == 'ok' else 'perhaps dropped'} at {self.at(row)}")
-        asks = f", which wants only {subject.wants}," if subject.wants else ""
+        asks = f", which selects only {subject.wants}," if subject.wants else ""
         life = listed(events) or "never made for certain"
         return f"{capital(subject.name)} of topic {subject.topic.removeprefix(TOPIC)}{asks} was {life}."
 
@@ -357,7 +359,7 @@ class Clauses:
         clause = f"Temporary queue {queue} was made at {self.at(made)}{owner}"
         end = next((row for row in queue_rows if row["f"] == "drop" and row["type"] in ("ok", "info")), None)
         if end is None:
-            return f"{clause}, whose connection stayed."
+            return f"{clause}, and its connection stayed."
         how = "ended in order" if end["type"] == "ok" else "was lost"
         return f"{clause}, whose connection {how} at {self.at(end)}."
 
@@ -366,6 +368,6 @@ class Clauses:
         for row in self.story.rows:
             ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
             if ended and row.get("session") == session and low < row["index"] < high:
-                verb = "ended" if row["f"] == "disconnect" else "left"
+                verb = "ended" if row["f"] == "disconnect" else "unsubscribed"
                 return f"{capital(self.names.client(row))} {verb} at {self.at(row)}{because(row)}."
         return ""

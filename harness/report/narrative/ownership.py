@@ -104,7 +104,7 @@ def _answered(clauses: Clauses, question: Row | None, answer: Row) -> str:
     moment = "" if question is None else f" at {clauses.at(question)}"
     m = clauses.named(answer) if "message" in answer else ""
     verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
-        answer["f"], f"asked for {answer['f']}"
+        answer["f"], f"requested {answer['f']}"
     )
     return (
         f"Nevertheless, when {clauses.names.client(answer)} {verb}{f' {m}' if m else ''}{moment}, "
@@ -136,7 +136,7 @@ def _fenced(clauses: Clauses, broker: str, question: Row) -> str:
     else:
         clause = f"From {since} on {by} was certainly live in the place of {broker}"
     if fenced["life"] is not None and fenced["own_life"] is not None:
-        clause += f", under number {fenced['life']} against its {fenced['own_life']}"
+        clause += f", with number {fenced['life']}; {broker} had number {fenced['own_life']}"
     return f"{clause}."
 
 
@@ -160,13 +160,13 @@ def double_takeover(clauses: Clauses) -> list[str]:
     ]
     if details.get("same_life"):
         sentences.append(
-            "Both were given one number, and a release between them would have given the second a higher one."
+            "Both have the same number; a release between them would have given the second a higher one."
         )
     else:
         begin, end = details["begin_ns"], details["end_ns"]
         sentences.append(
             f"Both were certainly live with these data from {clauses.standing.seconds(begin)} to "
-            f"{clauses.standing.seconds(end)}: {first['broker']} had not let go of them."
+            f"{clauses.standing.seconds(end)}: {first['broker']} had not released them."
         )
     return sentences
 
@@ -187,7 +187,7 @@ def diverged(clauses: Clauses) -> list[str]:
     recovered = next(iter(clauses.shown_rows("phase", value="recovered")), None)
     sentences = [] if recovered is None else [f"The cluster had recovered at {clauses.at(recovered)}."]
     sides = " and ".join(
-        f"{broker} knew nothing of it" if value is None else f"{broker} took it to be {value}"
+        f"{broker} did not know it" if value is None else f'{broker} answered "{value}"'
         for broker, value in answers.items()
     )
     begin, end = (
@@ -195,8 +195,7 @@ def diverged(clauses: Clauses) -> list[str]:
         clauses.standing.seconds(details.get("end_ns")),
     )
     sentences.append(
-        f"Asked about {thing(details['kind'], details['key'])} again and again from {begin} to "
-        f"{end}, {sides}."
+        f"Asked repeatedly about {thing(details['kind'], details['key'])} from {begin} to {end}, {sides}."
     )
     return sentences
 

@@ -67,8 +67,8 @@ def _not_arrived(clauses: Clauses) -> list[str]:
     since = None if sent is None else clauses.standing.unprotected(sent.get("broker"), sent["time"])
     if sent is not None and since is not None:
         sentences.append(
-            f"{sent['broker']} had no up-to-date backup then (since {clauses.standing.seconds(since)}): what "
-            "it acknowledged was nowhere else."
+            f"{sent['broker']} had no up-to-date backup then (since {clauses.standing.seconds(since)}): "
+            "messages that it acknowledged were stored nowhere else."
         )
     browse = next(iter(clauses.shown_rows("phase", value="browse")), None)
     sentences.append(clauses.meanwhile(sent, browse, "After that"))
@@ -85,8 +85,8 @@ def _neighbours(clauses: Clauses) -> list[str]:
             arrived.add(row["message"])
             side = "before" if row.get("sequence", 0) < send.get("sequence", 0) else "after"
             sentences.append(
-                f"Its producer's message {side} it in the {'group' if 'group' in row else 'queue'} did "
-                f"arrive: {clauses.delivered(row)}."
+                f"The producer's message {side} it in the {'group' if 'group' in row else 'queue'} "
+                f"arrived: {clauses.delivered(row)}."
             )
             sentences.append(
                 clauses.session_end(row.get("session"), row["index"], 1 << 62) if side == "before" else ""
@@ -123,7 +123,7 @@ def _missing(clauses: Clauses, looked: str) -> list[str]:
     of_subscription = "" if clauses.subscription is None else f" of {clauses.subscription.name}"
     if got is None:
         return [*sentences, f"No consumer{of_subscription} ever got {m}{looked}"]
-    nobody = f"No consumer{of_subscription}" if of_subscription else "Nobody"
+    nobody = f"No consumer{of_subscription}" if of_subscription else "No consumer"
     return [*sentences, *_let_go(clauses, got), f"{nobody} got {m} after that{looked}"]
 
 
@@ -193,7 +193,7 @@ def _corrupted(clauses: Clauses) -> list[str]:
             if sent.get(name) != got.get(name)
         ]
     elif clauses.message is None:
-        sentences.append(f"Nobody can say which message it was{because(got)}.")
+        sentences.append(f"It is not known which message it was{because(got)}.")
     return sentences
 
 
@@ -217,7 +217,7 @@ def _not_for_it(clauses: Clauses, got: Row) -> str:
     if clauses.example.get("key") == ANOTHERS:
         return f"That was on connection {got.get('connection')}, which does not own the queue."
     if clauses.example.get("key") != UNWANTED:
-        return "It had been sent, for certain, before that subscription was there."
+        return "It had certainly been sent before that subscription existed."
     if selector is None:
         return ""
     sent = clauses.first_row("send", "invoke", clauses.message) or {}
@@ -225,8 +225,8 @@ def _not_for_it(clauses: Clauses, got: Row) -> str:
         f"{name} = {value}" for name, value in properties_of(sent.get("value")).items() if name in selector
     ]
     return (
-        f"{capital(clauses.names.client(got))} had asked only for {selector_words(selector)}, and "
-        f"{clauses.names.message(clauses.message)} has {listed(has) or 'nothing of that'}."
+        f"{capital(clauses.names.client(got))} selects only {selector_words(selector)}, and "
+        f"{clauses.names.message(clauses.message)} has {listed(has) or 'no such property'}."
     )
 
 
@@ -249,7 +249,7 @@ def _uncommitted(clauses: Clauses) -> list[str]:
         return sentences
     if request is None or request["f"] != "commit":
         return [*sentences, f"Nevertheless {_appearance(clauses, got)}."]
-    early = f"{(request['time'] - got['time']) / 1e9:.3f} s before the commit was asked for"
+    early = f"{(request['time'] - got['time']) / 1e9:.3f} s before the commit was requested"
     return [*sentences, f"But {clauses.delivered(got)}, {early}{clauses.force(got['time'])}."]
 
 
@@ -259,7 +259,7 @@ def _torn(clauses: Clauses) -> list[str]:
     sentences = _with_changes(clauses, details.get("transaction"))
     if not sentences:
         return [clauses.story.finding.sentence]
-    for part, words in (("happened", "Part of it happened"), ("missing", "Part of it did not")):
+    for part, words in (("happened", "Part of it happened"), ("missing", "Part of it did not happen")):
         effects = _effects(clauses, details.get(part, ()))
         sentences.append(f"{words}: {effects}." if effects else "")
     return sentences
@@ -274,15 +274,16 @@ def _effects(clauses: Clauses, effects: Sequence[Row]) -> str:
 
 
 def _alike(clauses: Clauses, f: str, how: str, effects: Sequence[Row]) -> str:
-    verb = "sending" if f == "send" else "taking"
+    verb = "sending" if f == "send" else "acknowledging"
     action = f"{verb} {listed([clauses.names.message(effect['message']) for effect in effects])}"
-    pronoun = "it" if len(effects) == 1 else "them"
+    pronoun, was = ("it", "was") if len(effects) == 1 else ("they", "were")
+    objects = "it" if len(effects) == 1 else "them"
     if how == "nowhere":
-        return f"{action} (nobody ever got {pronoun}, and in the end no store had {pronoun})"
+        return f"{action} ({pronoun} {was} never delivered, and no store had {objects} in the end)"
     if how == "skipped":
-        return f"{action} (a subscription was given a later message without {pronoun})"
+        return f"{action} (a subscription got a later message without {objects})"
     if how == "consumed":
-        return f"{action} (nobody got {pronoun} again, and in the end no store had {pronoun})"
+        return f"{action} ({pronoun} {was} not delivered again, and no store had {objects} in the end)"
     evidence = _evidence(clauses, how, effects[0])
     return f"{action} ({evidence})" if evidence else action
 
@@ -362,7 +363,10 @@ def _resurrected(clauses: Clauses) -> list[str]:
     places = " and ".join(f"{row.get('broker', 'a broker')} at {clauses.at(row)}" for row in copies)
     return [
         clauses.sent(clauses.message),
-        f"Copies of it were in the main stores of {places}: more than one each time they were looked into.",
+        (
+            f"Copies of it were in the main stores of {places}: more than one copy each time the stores were "
+            "read."
+        ),
     ]
 
 
@@ -405,7 +409,7 @@ def _died(clauses: Clauses) -> list[str]:
         return _in_general(clauses)
     got = clauses.rows("deliver", "ok", clauses.message)
     times = len(clauses.rows("nack", "invoke", clauses.message))
-    refused = "Nobody had refused it" if not times else f"It had been refused {_times(times)}"
+    refused = "It had not been refused" if not times else f"It had been refused {_times(times)}"
     return [
         clauses.sent(clauses.message),
         *(_let_go(clauses, got[0]) if got else ["No consumer ever got it."]),
@@ -495,7 +499,7 @@ def _held_twice(clauses: Clauses) -> list[str]:
         return _deliveries(clauses)
     return [
         *(clauses.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))),
-        clauses.led_to(late["time"], "What had changed before"),
+        clauses.led_to(late["time"], "Before that"),
         f"{capital(clauses.delivered(early))}.",
         f"Then {clauses.delivered(late)}{clauses.force(late['time'])}.",
         _still_held(clauses, early, late),
@@ -515,9 +519,9 @@ def _still_held(clauses: Clauses, early: Row, late: Row) -> str:
         and row["index"] > late["index"]
     ]
     if not alive:
-        return f"{holder} had not let go of {message_name} by then, nor been disconnected."
+        return f"{holder} still held {message_name}, and had not been disconnected."
     return (
-        f"{holder} had not let go of {message_name} by then: {alive[0].get('broker', 'its broker')} still "
+        f"{holder} still held {message_name}: {alive[0].get('broker', 'its broker')} "
         f"answered that session at {clauses.at(alive[0])}."
     )
 
@@ -537,7 +541,7 @@ def _out_of_order(clauses: Clauses) -> list[str]:
         clauses.sent(early.get("message"), full=False),
         f"{capital(clauses.delivered(early))}.",
         clauses.meanwhile(early, late),
-        f"Only then {clauses.delivered(late)}{clauses.force(late['time'])}.",
+        f"After that, {clauses.delivered(late)}{clauses.force(late['time'])}.",
     ]
 
 
@@ -550,15 +554,17 @@ def _overtaken(clauses: Clauses) -> list[str]:
     sentences = [clauses.sent(late), clauses.sent(clauses.message, full=False)]
     if any("transaction" in row for row in clauses.rows("send", "invoke")):
         sentences.append("What a transaction sends is in its queue from the commit on.")
-    behind = f"{capital(clauses.delivered(early))}; nobody had got {clauses.names.message(late)} by then"
+    behind = (
+        f"{capital(clauses.delivered(early))}; {clauses.names.message(late)} had not been delivered by then"
+    )
     got = clauses.first_row("deliver", "ok", late)
     if got is None:
-        return [*sentences, f"{behind}, and nobody ever did."]
+        return [*sentences, f"{behind}, and never was."]
     return [
         *sentences,
         f"{behind}.",
         clauses.meanwhile(early, got),
-        f"Only then {clauses.delivered(got)}{clauses.force(got['time'])}.",
+        f"After that, {clauses.delivered(got)}{clauses.force(got['time'])}.",
     ]
 
 
@@ -586,7 +592,7 @@ def _unavailable(clauses: Clauses) -> list[str]:
     ]
     errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
     if errors:
-        sentences.append(f"What clients saw: {', '.join(errors[:4])}.")
+        sentences.append(f"The clients' errors: {', '.join(errors[:4])}.")
     return [*sentences, clauses.between(begin, end, "Meanwhile"), *clauses.excuse()]
 
 
@@ -598,11 +604,11 @@ def _starved(clauses: Clauses) -> list[str]:
     session = capital(str(clauses.example.get("key", "a session")))
     sentences = [
         clauses.sent(clauses.message),
-        f"{session} held nothing, and got nothing for {clauses.span(begin, end)}{clauses.force(begin)}.",
+        f"{session} held no message and got none for {clauses.span(begin, end)}{clauses.force(begin)}.",
         clauses.between(begin, end, "Meanwhile"),
     ]
     got = clauses.rows("deliver", "ok", clauses.message)
-    sentences.append(f"Only then {clauses.delivered(got[0])}." if got else "")
+    sentences.append(f"After that, {clauses.delivered(got[0])}." if got else "")
     return [*sentences, *clauses.excuse()]
 
 
@@ -619,7 +625,7 @@ def _not_recovered(clauses: Clauses) -> list[str]:
         )
     else:
         sentences.append(
-            "Of the operations that ended after the recovery bound none succeeded; the first ended at "
+            "None of the operations that ended after the recovery bound succeeded; the first ended at "
             f"{clauses.at(proof)}."
         )
     roles = [clauses.standing.as_seen(broker, proof["time"]) for broker in clauses.story.brokers]
@@ -641,7 +647,7 @@ def _in_general(clauses: Clauses) -> list[str]:
 
 
 def _admitted(clauses: Clauses) -> Sequence[str]:
-    return [clauses.story.finding.sentence, "The log of that broker has more."]
+    return [clauses.story.finding.sentence, "That broker's log has more about it."]
 
 
 _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {

@@ -21,8 +21,8 @@ _PHASES: Final = {
     "heal": "The load ends, and every fault is healed.",
     "recovered": "Operations succeed again: the cluster has recovered.",
     "not-recovered": "The recovery bound has passed, and operations still do not succeed.",
-    "drain": "The consumers begin to empty every queue.",
-    "browse": "The drain is over; the stores of every broker are looked into.",
+    "drain": "The consumers begin to empty all queues.",
+    "browse": "The queues have been drained; the stores of all brokers are read.",
     "end": "The test ends.",
 }
 _IMPORTED_PHASES: Final = {
@@ -34,12 +34,12 @@ _IMPORTED_PHASES: Final = {
 _ERROR_MAX: Final = 160
 _ROLES: Final = {
     "live": "serves clients",
-    "backup": "copies its live",
-    "synchronizing": "is being copied to and not up to date",
-    "voting": "asks for a vote and answers nobody",
+    "backup": "copies its live broker",
+    "synchronizing": "receives a copy and is not up to date yet",
+    "voting": "asks for a vote and answers no client",
     "starting": "is starting",
     "stopping": "is stopping",
-    "stopped": "is gone as a process",
+    "stopped": "has no process",
 }
 
 _OPERATIONS: Final = {
@@ -50,7 +50,11 @@ _OPERATIONS: Final = {
     "commit": ("commits transaction {number}", "the commit of transaction {number}", "commit t{number}"),
     "abort": ("rolls back transaction {number}", "the roll-back of transaction {number}", "abort t{number}"),
     "subscribe": ("subscribes to {queue}{wish}", "the subscription to {queue}", "subscribe {called}"),
-    "unsubscribe": ("leaves {queue}", "the end of the subscription to {queue}", "unsubscribe {called}"),
+    "unsubscribe": (
+        "unsubscribes from {queue}",
+        "the end of the subscription to {queue}",
+        "unsubscribe {called}",
+    ),
     "drop": ("drops its subscription to {queue}", "the drop of {queue}", "drop {called}"),
 }
 
@@ -90,9 +94,9 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
         )
     role = str(row.get("role"))
     if standing.passed_unseen(row):
-        return "another role", f"{broker} had another role for a moment, which nobody saw ({between})."
+        return "another role", f"{broker} had another role for a moment, which was not seen ({between})."
     if role == SILENT:
-        return "silent", f"{broker} does not answer any more, so nothing is claimed about it ({between})."
+        return "silent", f"{broker} does not answer any more, so its role is unknown ({between})."
     means = f": it {_ROLES[role]}" if role in _ROLES else ""
     return role, f"{broker} is seen {role}{means} ({between})."
 
@@ -104,8 +108,8 @@ def _of_nemesis(rows: Sequence[Row]) -> tuple[str, str]:
         return (
             f"{fault.words} not healed",
             (
-                f"The fault {fault.words} is to be healed, and was not seen to "
-                f"be{_observation(fault.observed)}{why}."
+                f"The fault {fault.words} is to be healed, but was not seen "
+                f"healed{_observation(fault.observed)}{why}."
             ),
         )
     if rows[0]["f"].startswith(HEAL):
@@ -143,10 +147,10 @@ def thing(kind: str, key: str) -> str:
 def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
     broker = row.get("broker", "a broker")
     if row["type"] != "ok":
-        return "not asked", f"{broker} could not be asked what it takes for true{_why(row)}."
+        return "not asked", f"{broker} could not be asked{_why(row)}."
     view = json.loads(row["value"])
     subject = thing(view["kind"], view["key"])
-    belief = "knows nothing of it" if view["value"] is None else f"says {view['value']}"
+    belief = "does not know it" if view["value"] is None else f'answers "{view["value"]}"'
     low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
     span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
     return f"{subject}?", f"Asked about {subject}, {broker} {belief}{span}."
@@ -186,7 +190,7 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
             return f"ok {label}", f"{at} confirms {noun} to {client_name}."
         case "fail":
             return f"failed {label}", f"{capital(noun)} by {client_name} fails for certain{_why(first)}."
-    return f"unknown {label}", f"{capital(client_name)} does not learn what became of {noun}{_why(first)}."
+    return f"unknown {label}", f"{capital(client_name)} does not learn the outcome of {noun}{_why(first)}."
 
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:
@@ -230,7 +234,7 @@ def _answer(row: Row, at: str) -> tuple[str, str]:
         return f"{at} {'acknowledges it' if row['f'] == 'send' else 'confirms that'}", ""
     if row["type"] == "fail":
         return "it fails for certain", _why(row)
-    return "the client gives up", f" and does not know what became of it{_why(row)}"
+    return "the client gives up", f" without knowing the outcome{_why(row)}"
 
 
 def _why(row: Row) -> str:
