@@ -37,7 +37,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Run the tests without a marker: they need neither root, Docker, Java nor another broker."""
+    """Run the tests without a marker: no root, no Docker, no Java, and nothing slow."""
     session.run(sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", QUICK, *session.posargs)
 
 

@@ -50,8 +50,16 @@ def pytest_configure(config):
         config.option.share = share.of_commit()
 
 
+SLOW = {"mutants", "scenarios", "stateful"}
+"""Directories whose tests simulate whole clusters, and are all marked as slow."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before markers select
 def pytest_collection_modifyitems(config, items):
-    """What other commits try is left to them, unless it was asked for by its name."""
+    """Mark slow tests; leave what other commits try to them, unless it was asked for by name."""
+    for item in items:
+        if "spark" in item.fixturenames or not SLOW.isdisjoint(item.location[0].split("/")):
+            item.add_marker(pytest.mark.slow)
     if not any("::" in argument for argument in config.args):
         others = share.left_to_others(config.option.share, items)
         config.hook.pytest_deselected(items=[*others])

@@ -24,11 +24,13 @@ from checkers import reference
 from checkers.verdict import Promises
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_histories_of_an_innocent_broker():
     for seed in range(400):
         assert reference.find(innocent(seed), PATIENT) == [], seed
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_histories_of_an_innocent_cluster():
     accused_once = (74, 77, 146, 257, 1144, 3227, 4371, 91845)
     endless_once = (131065, 880253)
@@ -83,6 +85,7 @@ def test_of_two_unsubscribes_of_one_session_the_first_proves_whether_or_not_it_n
     assert {one.name for one in by_reference(rows, options)} == {"phantom"}
 
 
+@pytest.mark.slow
 def test_what_an_innocent_broker_does_has_all_that_may_be_mistaken():
     told = Counter((r["f"], r["type"]) for seed in range(400) for r in innocent(seed))
     for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "drop"):
@@ -90,6 +93,7 @@ def test_what_an_innocent_broker_does_has_all_that_may_be_mistaken():
     assert all(told[f, "fail"] for f in ("send", "commit", "drop", "subscribe"))
 
 
+@pytest.mark.slow
 def test_both_say_the_same_of_a_lot():
     campaign = Campaign()
     campaign.lot(40 * 250, 60)
@@ -100,6 +104,7 @@ def test_a_history_is_made_from_its_seed_alone():
     assert [history(seed) for seed in (1, 3, 5, 8)] == [history(seed) for seed in (1, 3, 5, 8)]
 
 
+@pytest.mark.slow
 def test_where_they_differ_few_rows_are_printed(monkeypatch, capsys):
     monkeypatch.setattr(reference, "delivery_anomalies", lambda *_: [])
     campaign = Campaign()
@@ -121,6 +126,7 @@ def test_an_answer_whose_question_is_missing_spoils_no_figures():
     assert on_columns([[answer], []], PATIENT, 4) == [set(), set()]
 
 
+@pytest.mark.slow
 def test_an_innocent_broker_has_temporary_queues_that_live_until_the_drain_is_over():
     drained = ended = elsewhere = 0
     for seed in range(200):

@@ -117,6 +117,7 @@ CASES: dict[str, tuple[list[Row], set[int]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_group_that_alternates_is_split(tmp_path, case):
     rows, expected = CASES[case]
     found = agreed(tmp_path, tidy(rows), OPTIONS)

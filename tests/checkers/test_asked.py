@@ -430,6 +430,7 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, expected = CASES[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)

@@ -259,6 +259,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_what_became_of_attempts(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected

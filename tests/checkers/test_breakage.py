@@ -284,6 +284,7 @@ def test_a_whole_history_is_judged(tmp_path):
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.slow
 def test_what_is_broken_is_refused_in_one_line(tmp_path, case, parts):
     text = refused(store(tmp_path / "s", broken(case), parts))
     assert re.search(BROKEN[case][1], text), text
@@ -549,6 +550,7 @@ def of_rows(rows: list[Row]) -> breakage.Breakage | None:
         ("multi-instance", ("stop", "kill"), "queue"), ("standalone", ("kill", "pause"), "groups"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_the_harness_records_is_whole_wherever_it_is_killed(policy, nemeses, workload):
     spec = TestSpec(
         name="look", policy=policy, nemeses=nemeses, workload=workload, pairs=1, time_limit_s=4,

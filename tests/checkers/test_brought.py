@@ -161,6 +161,7 @@ def plausible(seed: int) -> list[dict[str, object]]:
     return events
 
 
+@pytest.mark.slow
 def test_what_is_taken_is_a_history_of_which_both_implementations_say_the_same():
     names = set()
     for seed in range(100):

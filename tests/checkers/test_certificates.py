@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+import pytest
 from checker_rows import table
 
 from bench.agreement import PARTS, PATIENT, by_reference, history, part_of
@@ -38,6 +39,7 @@ def findings(rows):
     return compose(source, found, decide(kinds, known, OPTIONS), OPTIONS, known)
 
 
+@pytest.mark.slow
 def test_a_certificate_alone_shows_its_finding_again():
     shown: Counter[tuple[str, str]] = Counter()
     for seed in [seed for seed in (*range(500), 1812, 3521) if seed % 4 != 1]:

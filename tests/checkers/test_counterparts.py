@@ -44,10 +44,12 @@ def of_run(base, spec, schedule, nodes):
             yield f"target {fault.target}"
 
 
+@pytest.mark.slow
 def test_whatever_a_search_draws_has_a_counterpart():
     assert drawn() == set(COUNTERPARTS)
 
 
+@pytest.mark.slow
 def test_every_counterpart_occurs():
     missing = dict(COUNTERPARTS)
     for seed in range(SEEDS):

@@ -152,6 +152,7 @@ def test_trouble_hides_no_finding_and_lets_nothing_be_valid(tmp_path):
     assert verdict.reasons[1].startswith("phantom: ")
 
 
+@pytest.mark.slow
 def test_whoever_judges_decides_alike(tmp_path):
     spec = TestSpec(name="t", unavailable_bound_s=2, recovery_bound_s=1)
     schedule = Schedule(faults=(Fault(kind="kill", start_s=1, duration_s=1),))

@@ -256,6 +256,7 @@ ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.it
 
 
 @pytest.mark.parametrize("case", ALL)
+@pytest.mark.slow
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, expected = ALL[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)

@@ -309,6 +309,7 @@ def test_an_ack_without_a_session_is_of_any_that_got_the_message(tmp_path, rows,
 
 
 @pytest.mark.parametrize("case", ALL)
+@pytest.mark.slow
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, expected = ALL[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)

@@ -132,6 +132,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_whose_a_group_is(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected

@@ -35,6 +35,7 @@ def test_all_histories_of_a_few_operations_are_judged_as_the_runs_of_a_queue_say
 
 
 @pytest.mark.parametrize("size", [6, 7])
+@pytest.mark.slow
 def test_some_histories_of_more_are(size):
     chance = random.Random(size)
     for order in chance.sample([*orders(size)], 12):

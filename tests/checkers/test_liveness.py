@@ -225,6 +225,7 @@ def test_faults_explain_why_a_consumer_was_starved(tmp_path):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_both_implementations_say_what_was_unavailable(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.key for i in agreed(tmp_path, tidy(rows), OPTIONS) if i.name == "unavailable"} == expected

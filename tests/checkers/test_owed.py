@@ -374,6 +374,7 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.slow
 def test_refusals_that_may_have_happened_excuse_and_certain_ones_accuse(tmp_path, name):
     rows, promises, expected = REFUSALS[name]
     assert found(rows, promises, tmp_path) == expected

@@ -110,6 +110,7 @@ CASES: dict[str, tuple[list[Row], Promises, bool]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, told = CASES[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)
@@ -154,6 +155,7 @@ def test_its_witness_shows_it_again(rows):
     assert {r.get("message") for r in shown} <= {1, 2, 3, None}
 
 
+@pytest.mark.slow
 def test_they_agree_on_damaged_histories_with_priorities(tmp_path):
     agreed_on: Counter[str] = Counter()
     for seed in range(120):

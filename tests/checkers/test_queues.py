@@ -170,6 +170,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_both_implementations_say_so(tmp_path, case):
     rows, late = CASES[case]
     whole = agreed(tmp_path, dense(tidy(rows)), FIFO)

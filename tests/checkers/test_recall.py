@@ -12,6 +12,7 @@ PLANTED = 5
 
 
 @pytest.mark.parametrize("name", sorted(MISDEEDS))
+@pytest.mark.slow
 def test_every_misdeed_is_found(name):
     recall = recall_of(name, PLANTED)
     assert recall.planted == PLANTED

@@ -136,6 +136,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_order_beside_selectors(tmp_path, case):
     rows, expected = CASES[case]
     assert {i.name for i in agreed(tmp_path, tidy(rows), OPTIONS)} == expected

@@ -121,6 +121,7 @@ INSIDE = {**TOPIC, "transaction": 7}
         .drop(),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story):
     assert found(tmp_path, story) >= SKIPPED
 
@@ -243,6 +244,7 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         overtaken().add(101, "ok", "deliver", None, **ALICE, session=1, broker="a1").leave(1).drop(),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_a_subscription_may_not_have_been_owed_is_not_lost(tmp_path, story):
     assert {name for name, *_ in found(tmp_path, story)}.isdisjoint({"lost", "torn-transaction"})
 

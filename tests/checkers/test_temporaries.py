@@ -313,6 +313,7 @@ def drawn(seed):
     return dense(story.end().rows)
 
 
+@pytest.mark.slow
 def test_both_implementations_find_the_same_in_damaged_histories_with_temporary_queues(tmp_path):
     """It takes some 10 s."""
     kinds = set()

@@ -140,6 +140,7 @@ def found(tmp_path, rows, promises=Promises()):  # noqa: B008 - frozen
 
 
 @pytest.mark.parametrize("case", [*RIGHT, *UNTOLD])
+@pytest.mark.slow
 def test_nothing_is_said_where_the_total_may_hold(tmp_path, case):
     assert not found(tmp_path, {**RIGHT, **UNTOLD}[case])
 

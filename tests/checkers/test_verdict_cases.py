@@ -50,6 +50,7 @@ def test_every_case_has_a_verdict():
 
 
 @pytest.mark.parametrize("file", sorted(EXPECTED))
+@pytest.mark.slow
 def test_verdict_on_columns(file, tmp_path):
     valid, names = expected(file)
     verdict = judge.judge(

@@ -31,6 +31,7 @@ FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
 
 
 @pytest.mark.parametrize("case", FOUND)
+@pytest.mark.slow
 def test_a_witness_alone_shows_its_finding_again(tmp_path, case):
     rows, promises, expected = ALL[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)

@@ -63,6 +63,7 @@ def test_a_long_cut_can_be_probed_again_and_again(run):
     run(main())
 
 
+@pytest.mark.slow
 def test_delay_and_rate_are_measured_not_believed(run):
     async def main():
         async with network() as (proxy, probe):

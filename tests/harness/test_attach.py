@@ -127,6 +127,7 @@ def test_a_queue_that_is_not_empty_is_refused_and_keeps_its_message(tmp_path, br
     assert system.dialect.queue == "/queue/their.{}"
 
 
+@pytest.mark.slow
 def test_what_an_earlier_test_left_is_taken_away_only_where_the_file_says_so(tmp_path, broker, capsys):
     _, port = broker
     body = payload.encode(payload.Payload(1, "q0", "g", 0, 0), 64)

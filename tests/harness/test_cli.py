@@ -470,6 +470,7 @@ def read_by_nobody(tmp_path, *words):
     return process.wait(), complaints
 
 
+@pytest.mark.slow
 def test_who_reads_no_further_ends_no_run_and_changes_no_verdict(tmp_path):
     ran = ("--environment", "simulation", "--pairs", "1", "--time-limit", "2", "--seed", "1")
     assert read_by_nobody(tmp_path, *ran) == (judge.UNKNOWN, "")
@@ -566,6 +567,7 @@ def simulated(tmp_path, before):
     return subprocess.run(["bash", "-c", f"{script} <&-"], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_ends_no_run_by_a_signal(tmp_path):
     told = simulated(tmp_path, "")
     assert told.stderr == ""

@@ -120,6 +120,7 @@ def test_parquet_has_the_schema_and_the_stream_is_gone(tmp_path):
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 def test_recovery_keeps_every_whole_batch_before_any_cut(stream_bytes, data):
     content, ends = stream_bytes.content, stream_bytes.ends
     cut = data.draw(st.integers(0, len(content)))
@@ -130,6 +131,7 @@ def test_recovery_keeps_every_whole_batch_before_any_cut(stream_bytes, data):
     assert table.column("index").to_pylist() == list(range(whole))
 
 
+@pytest.mark.slow
 def test_cuts_at_every_byte_around_the_end_of_a_batch(stream_bytes, tmp_path):
     content, ends = stream_bytes.content, stream_bytes.ends
     path = tmp_path / STREAM

@@ -82,6 +82,7 @@ def test_k_of_n_is_decided_as_early_as_it_can_be_and_unknown_runs_count_for_neit
     assert all(repeats.standing(words[:count], need, times) == "" for count in range(len(words)))
 
 
+@pytest.mark.slow
 def test_in_the_simulation_what_is_left_is_the_cause_and_comes_again(kept, tmp_path, capsys):
     assert cli.run(["shrink", str(kept), "--store", str(tmp_path / "small")]) == judging.INVALID
     told = capsys.readouterr().out

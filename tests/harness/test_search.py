@@ -87,6 +87,7 @@ def test_a_run_is_decided_by_its_seed():
 @pytest.mark.parametrize(
     "fields", [{}, {"pairs": 1}, {"policy": "standalone"}, {"policy": "standalone", "pairs": 1}]
 )
+@pytest.mark.slow
 def test_whatever_is_drawn_can_be_run(fields, bounded):
     base = spec(**fields)
     nodes = registry.of(base).plan(base)
@@ -117,6 +118,7 @@ def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_othe
         assert len({getattr(drawn, field) for drawn, _ in runs}) > 2, field
 
 
+@pytest.mark.slow
 def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
     topics = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions")))]
     assert {one.queues for one in topics} == {1, 3, 6}
@@ -245,6 +247,7 @@ def test_a_nemesis_that_the_cluster_is_too_small_for_is_refused():
         swarm.swarm(spec(policy="standalone", pairs=1, nemeses=("partition",)))
 
 
+@pytest.mark.slow
 def test_the_first_finding_ends_a_search_and_is_the_same_in_two_processes_as_in_one(tmp_path, capsys):
     assert search.run(request(tmp_path / "one", ONE_PAIR)) == judging.INVALID
     told = capsys.readouterr().out
@@ -261,6 +264,7 @@ def test_the_first_finding_ends_a_search_and_is_the_same_in_two_processes_as_in_
     assert any(row["f"] == "role" for row in kept.witness[0].rows)
 
 
+@pytest.mark.slow
 def test_a_finding_has_the_reports_of_a_test(tmp_path, capsys):
     assert search.run(request(tmp_path, ONE_PAIR)) == judging.INVALID
     store = (tmp_path / "latest").resolve()
@@ -276,6 +280,7 @@ def test_a_finding_has_the_reports_of_a_test(tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_finding_is_made_smaller_and_what_reproduces_it_is_the_smaller_one(tmp_path, capsys):
     assert search.run(request(tmp_path, ONE_PAIR, shrink_limit_s=600)) == judging.INVALID
     kept = reproduction.load(tmp_path / "latest")
@@ -302,6 +307,7 @@ def test_a_search_without_a_finding_says_what_it_never_saw(tmp_path, capsys):
     assert "vote" not in told
 
 
+@pytest.mark.slow
 def test_going_on_after_a_finding_keeps_every_run_that_failed(tmp_path):
     assert search.run(request(tmp_path, ONE_PAIR, runs=5, keep_going=True)) == judging.INVALID
     done = campaign(tmp_path)
@@ -357,6 +363,7 @@ def test_an_interrupt_waits_for_no_run_that_is_under_way(tmp_path, monkeypatch):
     assert [process.exitcode for process in processes] == [-signal.SIGKILL] * 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, monkeypatch, capsys):
     drawing = search.judged
 
@@ -380,6 +387,7 @@ def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, m
     assert simulate(again.spec, again.schedule).grave == frozenset(again.findings) == set(asked[0].grave)
 
 
+@pytest.mark.slow
 def test_the_time_limit_bounds_the_shrinking(tmp_path, monkeypatch):
     budgets = []
 
@@ -402,6 +410,7 @@ def test_a_finding_at_the_time_limit_is_kept_as_it_was_found(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -415,6 +424,7 @@ def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_pat
     assert simulate(again.spec, again.schedule).digest == again.digest
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_terminal_leaves_no_process_and_no_traceback(tmp_path):
     command = [sys.executable, "-m", "harness.commands.cli", "search", "--keep-going", "--runs", "1000000"]
     options = ["--pairs", "1", "--nemesis", "partition", "--seed", "3", "--jobs", "2", "--store", tmp_path]

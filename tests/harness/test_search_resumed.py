@@ -118,6 +118,7 @@ def test_the_time_before_the_break_counts(tmp_path, part):
     assert told(part)["stopped"] == "the time limit"
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_how_to_go_on(whole, tmp_path, monkeypatch, capsys):
     drawing = search.judged
 
@@ -137,6 +138,7 @@ def test_an_interrupt_says_how_to_go_on(whole, tmp_path, monkeypatch, capsys):
     assert told(store) == told(whole)
 
 
+@pytest.mark.slow
 def test_a_finding_ends_a_search_that_goes_on_as_one_without_a_break(tmp_path, capsys):
     words = ["search", *BREAKING, "--runs", "20", "--jobs", "1", "--store"]
     assert cli.run([*words, str(tmp_path / "whole")]) == judging.INVALID
@@ -156,6 +158,7 @@ def test_a_finding_ends_a_search_that_goes_on_as_one_without_a_break(tmp_path, c
     assert told(whole)["kept"][0] == found["kept"][0]
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on_and_its_processes_went_with_it(tmp_path):
     """It takes some 20 s: a search in two processes, whole, killed and resumed."""
     command = [sys.executable, "-m", "harness.commands.cli", "search"]

@@ -23,6 +23,7 @@ def oldest():
     return re.search(r'"hypothesis>=([\d.]+),', (ROOT / "pyproject.toml").read_text())[1]
 
 
+@pytest.mark.slow
 def test_the_oldest_hypothesis_shrinks_as_the_newest_does(tmp_path):
     version = oldest()
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", tmp_path]

@@ -157,6 +157,7 @@ def test_the_loss_of_rp11_keeps_at_most_the_two_faults_that_it_takes():
     assert "destroy" in [fault.kind for fault in small.schedule.faults]
 
 
+@pytest.mark.slow
 def test_a_broken_property_is_what_is_left_of_several():
     scenario = named("RP14-false")
     properties = {
@@ -370,6 +371,7 @@ def test_a_dozen_times_the_same_question_gives_the_same_answer():
     assert tried == retried
 
 
+@pytest.mark.slow
 def test_every_step_is_simpler_so_that_shrinking_ends(pytestconfig):
     """Faults drawn unbounded, everything fails: the end is the emptiest test there is."""
     drawn_from = swarm.swarm(TestSpec(**{"name": "ends", **swarm.DEFAULTS}), bounded=False)

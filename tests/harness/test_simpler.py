@@ -81,6 +81,7 @@ def test_no_choice_gives_more_of_anything_than_there_was(drawn):
 
 @given(filled())
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_faults_are_in_order_of_their_start_whatever_is_chosen(drawn):
     form, choices, _ = drawn
     starts = [fault.start_s for fault in form.filled(choices).schedule.faults]

@@ -106,12 +106,14 @@ def first_difference(ours, theirs):
     return None
 
 
+@pytest.mark.slow
 def test_a_difference_would_be_shown_by_its_first_line():
     texts = [output(start(seed, 0, "--rows", "RP1")) for seed in (1, 2)]
     assert "of the one:" in first_difference(*texts)
     assert first_difference(texts[0], texts[0]) is None
 
 
+@pytest.mark.slow
 def test_again_in_one_process_is_the_same_and_another_seed_is_another_history():
     spec, schedule = plan_of("RP14-true")
     first, again = (simulate(spec, schedule, judge=False) for _ in range(2))
@@ -138,6 +140,7 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
+@pytest.mark.slow
 def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once):
     """With seed 2: tests/scenarios, as ``jepsen-run claims`` runs it."""
     run = simulated_once(scenario.id)
@@ -147,6 +150,7 @@ def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once):
     assert bit, run.coverage
 
 
+@pytest.mark.slow
 def test_the_history_is_the_same_in_another_process_with_another_hash_seed(retold, simulated_once, elsewhere):
     run = simulated_once(retold)
     if [run.digest, run.trace_digest] != elsewhere.digests_of(retold):
@@ -154,6 +158,7 @@ def test_the_history_is_the_same_in_another_process_with_another_hash_seed(retol
         pytest.fail(f"{retold} is not decided by its seed:\n{first_difference(*texts)}")
 
 
+@pytest.mark.slow
 def test_no_two_scenarios_have_the_same_history(simulated_once):
     runs = [simulated_once(identifier) for identifier in IDENTIFIERS]
     assert len({(run.digest, run.trace_digest) for run in runs}) == len(IDENTIFIERS)
@@ -172,6 +177,7 @@ def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
     assert run.virtual_s > spec.time_limit_s
 
 
+@pytest.mark.slow
 def test_the_command_line_gives_the_history_that_simulate_gives(tmp_path, capsys):
     """It takes some 20 s where nothing else runs: Spark judges, and its JVM starts for that."""
     from checkers import api

@@ -46,6 +46,7 @@ def plan_of(policy: str, seed: int) -> plans.SearchPlan:
 
 
 @pytest.mark.parametrize("policy", sorted(systems.get(OWN).policies))
+@pytest.mark.slow
 def test_nothing_is_found_in_what_the_sound_broker_does(policy, tmp_path):
     plan = plan_of(policy, seed_of_commit())
     for number in range(RUNS):

@@ -35,6 +35,7 @@ LONG_KEY = ".".join(["a"] * 200_000)
         (f"{LONG_KEY.replace('a', chr(34) * 2)} = 1", "a key has more than 50 parts"),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_toml_file_that_cannot_be_read_is_told_in_one_line(tmp_path, load, text, problem):
     path = tmp_path / "given.toml"
     path.write_text(text)

@@ -42,6 +42,7 @@ def user(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_broken_cluster_fails_the_test_with_the_story_the_report_and_the_command(user, pytester):
     """A real run, two seconds in the simulation, in which both brokers of a pair are live."""
     (example,) = re.findall(r"```python\n(def test_.*?pair.*?)```", PAGE, re.DOTALL)
@@ -59,6 +60,7 @@ def test_a_broken_cluster_fails_the_test_with_the_story_the_report_and_the_comma
     assert "fixtures.py" not in ran.stdout.str()  # the place that is shown is the user's assertion
 
 
+@pytest.mark.slow
 def test_histories_of_a_user_pass_or_fail_and_are_not_changed(user, pytester):
     """Three processes that judge a history of four events."""
     ran = user(
@@ -109,6 +111,7 @@ def test_an_unknown_verdict_fails_or_is_skipped_with_its_reason_and_never_passes
     ran.stdout.fnmatch_lines(["SKIPPED * UNKNOWN  history: no fault took effect"])
 
 
+@pytest.mark.slow
 def test_an_accepted_finding_passes_if_nothing_else_is_in_doubt(user, pytester):
     (pytester.path / "known.toml").write_text(
         '[[finding]]\nkind = "duplicate"\nsystem = "imported"\nwhy = "ours"\nuntil = 2999-01-01\n'
@@ -172,6 +175,7 @@ def test_who_does_not_use_it_loads_nothing_of_it(user):
     ran.assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_interrupted_test_ends_its_run_in_order(tmp_path, monkeypatch):
     """The run would take minutes; it is told to end when its first broker is live."""
 

@@ -33,6 +33,7 @@ def of(rows, f, type):  # noqa: A002 - the history's own name for it
     return [row for row in rows if (row["f"], row["type"]) == (f, type)]
 
 
+@pytest.mark.slow
 def test_a_sound_broker_is_found_sound(ran):
     assert ran.valid is True, (ran.grave, ran.trouble)
     assert not ran.findings
@@ -121,6 +122,7 @@ def test_where_a_roll_back_gives_nothing_back_a_mover_comes_again_for_it(monkeyp
     assert not [row for row in later if row["f"] == "begin"]
 
 
+@pytest.mark.slow
 def test_transactions_of_one_name_are_told_apart_by_their_connections_and_order(rows, monkeypatch):
     named = set()
     request = Connection.request

@@ -144,6 +144,7 @@ class Claimant:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(2, 5), st.data())
+@pytest.mark.slow
 def test_one_interruption_never_has_two_winners(pairs, data):
     """Whatever order, loss and repetition messages suffer, and however often both parties try."""
     voters = pairs - 1

@@ -269,12 +269,14 @@ async def take_step(model, number, kind, *arguments):
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
+@pytest.mark.slow
 def test_a_queue_keeps_its_promises_whatever_happens(plan):
     asyncio.run(play(plan))
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps_under_pressure)
+@pytest.mark.slow
 def test_a_queue_keeps_its_promises_while_memory_is_short(plan):
     play_while_memory_is_short(plan)
 

@@ -333,6 +333,7 @@ A_TURN = TURN // (budget.TEST + compile_selector(large(0)).terms) + 2
 
 
 @scenario
+@pytest.mark.slow
 async def test_many_selectors_are_asked_in_turns_and_the_send_is_one_entry(monkeypatch):
     broker = await Broker.start()
     server = serve(broker, max_selector_terms=1000)
@@ -361,6 +362,7 @@ async def test_many_selectors_are_asked_in_turns_and_the_send_is_one_entry(monke
 
 
 @scenario
+@pytest.mark.slow
 async def test_subscriptions_that_come_and_go_while_selectors_are_asked(monkeypatch):
     broker = await Broker.start()
     engine = broker.engine
@@ -400,6 +402,7 @@ async def test_a_topic_that_ends_and_begins_anew_while_selectors_are_asked():
 
 
 @scenario
+@pytest.mark.slow
 async def test_a_send_that_is_being_tested_when_the_broker_stops_is_not_taken():
     broker = await Broker.start()
     server = serve(broker, max_selector_terms=1000)
@@ -443,6 +446,7 @@ async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypat
 
 
 @scenario
+@pytest.mark.slow
 async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
     broker = await Broker.start()
     engine = broker.engine

@@ -83,6 +83,7 @@ def delivered_late(ran):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.slow
 def test_a_paused_broker_that_is_taken_over_by_force_steps_aside_before_its_messages_are_the_takers(seed):
     """Bug 30: its lease still runs when it goes on, so it delivered what the taker had delivered
     and had acknowledged.

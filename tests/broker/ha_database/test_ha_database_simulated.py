@@ -55,6 +55,7 @@ def test_of_several_takers_exactly_one_completes_the_takeover(seed):
     assert ran.valid, (ran.grave, ran.trouble)
 
 
+@pytest.mark.slow
 def test_when_the_taker_dies_half_way_another_one_completes_the_takeover():
     ran = run(BY_ID["HA5"])
     [(taker, _)] = [each for each in takeovers(ran) if each[1] == "a1"]
@@ -66,6 +67,7 @@ def test_when_the_taker_dies_half_way_another_one_completes_the_takeover():
     assert ran.valid, (ran.grave, ran.trouble)
 
 
+@pytest.mark.slow
 def test_nobody_asks_for_what_a_living_taker_is_taking_over():
     """Bug 51: at every look each rival warned of it, and was refused."""
     ran = run(BY_ID["HA5"], faults=(Fault(kind="kill", start_s=3.0, target="a1"),))
@@ -117,6 +119,7 @@ def test_while_the_database_is_away_nobody_is_taken_over():
     assert takeovers(run(BY_ID["HA11-stall"])) == []
 
 
+@pytest.mark.slow
 def test_nofailover_leaves_the_messages_to_the_brokers_own_restart():
     assert takeovers(run(BY_ID["HA6-false"])) == []
     assert [victim for _, victim in takeovers(run(BY_ID["HA6-true"]))] == ["a1"]
@@ -219,6 +222,7 @@ print(ran.digest, ran.trace_digest, len(ran.recorded))
 """
 
 
+@pytest.mark.slow
 def test_one_seed_gives_one_history_in_every_process():
     told = {
         subprocess.run(

@@ -320,6 +320,7 @@ def one_world(seed):
     return world.trace.digest
 
 
+@pytest.mark.slow
 def test_two_hundred_worlds_give_their_memory_back_and_nothing_warns(caplog, monkeypatch):
     gc.collect()  # what other tests left behind would warn in this one
     caplog.clear()

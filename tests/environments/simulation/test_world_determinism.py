@@ -29,6 +29,7 @@ def run_in_a_fresh_process(seed, hash_seed, *options):
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow
 def test_a_seed_gives_the_same_run_whatever_the_hash_seed_and_the_garbage_collector(seed):
     digest, answers, trace = run_in_a_fresh_process(seed, 0)
     again, _, other = run_in_a_fresh_process(seed, 4242, "collecting")
@@ -37,6 +38,7 @@ def test_a_seed_gives_the_same_run_whatever_the_hash_seed_and_the_garbage_collec
     assert answers > 100
 
 
+@pytest.mark.slow
 def test_other_seeds_give_other_runs_in_which_everything_happens():
     traces = [toy_cluster.run(seed)[0].trace for seed in range(8)]
     assert len({trace.digest for trace in traces}) == 8
@@ -44,6 +46,7 @@ def test_other_seeds_give_other_runs_in_which_everything_happens():
     assert {"killed", "paused", "resumed", "lost its power", "link", "resets", "refuses", "timer"} <= happened
 
 
+@pytest.mark.slow
 def test_a_second_world_of_the_same_process_runs_the_same():
     first, second = toy_cluster.run(5)[0], toy_cluster.run(5)[0]
     assert first_difference(first.trace, second.trace) is None
@@ -54,6 +57,7 @@ def test_recording_changes_nothing():
     assert toy_cluster.run(6, record=True)[0].trace.digest == toy_cluster.run(6, record=False)[0].trace.digest
 
 
+@pytest.mark.slow
 def test_an_order_of_addresses_is_found_and_the_first_difference_is_shown():
     _, _, trace = run_in_a_fresh_process(1, 0, "flawed")
     for hash_seed in range(1, 9):

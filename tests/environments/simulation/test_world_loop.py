@@ -107,6 +107,7 @@ async def play(plan):
 
 
 @given(st.lists(actions, max_size=10))
+@pytest.mark.slow
 def test_callbacks_timers_tasks_and_cancellations_run_in_the_stock_order(plan):
     ours, stock = World(1).run(lambda: play(plan)), on_the_stock_loop(lambda: play(plan))
     assert [(name, *what) for name, _, *what in ours] == [(name, *what) for name, _, *what in stock]
