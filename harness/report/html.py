@@ -38,7 +38,7 @@ from harness.report.summary import (
 from harness.report.templating import TEMPLATES
 from harness.systems import registry as systems
 
-TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
+TAGS: Final = {"grave": "grave", "warning": "warning", "info": "information"}
 CLIENT_OPERATIONS: Final = (
     "send",
     "deliver",

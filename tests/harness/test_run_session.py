@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -444,3 +445,17 @@ def test_a_killed_run_is_judged_as_far_as_it_got_and_never_valid(tmp_path, monke
     verdict = judge.judge(store, lambda: None)
     assert verdict.valid is None
     assert "killed" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "answer", "engine"),
+    [
+        ("docker", (True, "Docker 30 (linux/amd64)"), "Docker 30 (linux/amd64)"),
+        ("docker", (False, "no engine answers"), None),
+        ("local", (True, "Docker 30 (linux/amd64)"), None),
+    ],
+)
+def test_a_run_in_containers_records_the_version_of_the_engine(monkeypatch, place, answer, engine):
+    monkeypatch.setattr("environments.docker.engine.engine_answers", lambda: answer)
+    test = SimpleNamespace(system=None, environment=SimpleNamespace(name=place))
+    assert session._versions(test).get("engine") == engine
