@@ -258,8 +258,10 @@ def _not_seen(plan: ShrinkPlan, store: Path, repeats: Repeats) -> int:
         why = "the limit of runs or time was reached" if repeats.cut else "too many runs were unknown"
         _TALK.result(
             [
-                f"UNKNOWN  whether {', '.join(plan.findings)} can be reproduced: {why}; "
-                f"continue with: {plan.resume_line(store)}"
+                (
+                    f"UNKNOWN  whether {', '.join(plan.findings)} can be reproduced: {why}; "
+                    f"continue with: {plan.resume_line(store)}"
+                )
             ]
         )
         return judging.UNKNOWN
