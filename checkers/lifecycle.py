@@ -600,7 +600,7 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Context, involved: Flags) -> D
             settled[by_message] = lowest_before(whole, settles[by_message])
         lapse = lapsed.lapse_of(np.where(there, order[before], -1))
         excused = given_back | (rows.time[order] >= lapse)
-        excusable = (begun != NONE) & lost & ~taken
+        excusable = lost & ~taken
         after = np.where(excusable, np.maximum(possible, alive), FOREVER)
         unread = taken_back_unread(rows, order, settles, after, lapsed, asking.promises, ends)
         underway = (after < settled) | unread

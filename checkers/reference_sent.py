@@ -44,28 +44,21 @@ def may_have_been_under_way(
     The broker may have sent it before row ``settled``, since which an ack is certain
     (docs/decisions/0009), and no row refutes that (docs/decisions/0020).
 
-    Its session must have been asked for before that row, and its client must have lost the
-    connection later, or have asked to unsubscribe before it read the delivery. It was not under way
-    if an operation that was answered before on its connection was invoked after that row; if the
-    session was proven alive after that; if the unsubscribe was answered before the message was
-    sent; or if the broker later accepted an ack of the message in this session and refuses stale
-    acks.
+    Its client must have lost the connection later, or have asked to unsubscribe before it read the
+    delivery. It was not under way if its session was asked for after that row; if an operation that
+    was answered before on its connection was invoked after that row; if the session was proven
+    alive after that; if the unsubscribe was answered before the message was sent; or if the broker
+    later accepted an ack of the message in this session and refuses stale acks.
     """
     session = d["session"]
-    begun, over, unsubscribed = (
-        history.session_begin(session),
-        history.session_end(session),
-        history.left_at(session),
-    )
+    over, unsubscribed = history.session_end(session), history.left_at(session)
     possible, sent = history.possible(d, options), history.sent(d)
     taken = any(
         (r["f"], r["type"]) == ("ack", "ok") and r.get("session") == session and r["index"] > d["index"]
         for r in rows
     )
     return (
-        begun is not None
-        and possible is not None
-        and possible < settled
+        (possible is None or possible < settled)
         and over is not None
         and (over < d["index"] or unsubscribed is None)
         and not (unsubscribed is not None and sent is not None and unsubscribed < sent)

@@ -381,6 +381,16 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
          o(35, 15, "info", "timeout", 3, session=5, queue="r")], dying(1), set()),
     "a row may say that it was taken back": (
         [*READ_LATE, o(22, 11, "info", "timeout", 1, session=1)], dying(1), set()),
+    "even if an ack was answered since, where stale ones are": (
+        [*READ_LATE, o(20, 11, "info", "timeout", 1, session=1), *answer(24, 1)],
+        dying(1, refuses_stale_acks=False), set()),
+    "not where they are refused": (
+        [*READ_LATE, o(20, 11, "info", "timeout", 1, session=1), *answer(24, 1)], dying(1), OVERTAKEN),
+    "nor where nothing was taken back": (
+        [*READ_LATE, *answer(24, 1, f="nack"), *gone(26, 1)], dying(1, refuses_stale_acks=False), OVERTAKEN),
+    "where nothing is ever a dead letter nothing dies unread": (
+        [*READ_LATE, *gone(25, 1)], dying(-1), OVERTAKEN),
+    "what nobody sent waits for no time-out": (deliver(5, 1), dying(1, ack_wait_s=0.01), {"phantom"}),
     # ------------------------------------------------------------------------------ redelivery
     "what waits for its redelivery when the stores are read is not stuck": (
         [*ONCE, *kept(80, 1), *DONE], SLOW, set()),

@@ -39,6 +39,8 @@ HELD = [*send(0, 1), *deliver(5, 1)]
 ACKED = [*HELD, *answer(6, 1)]
 REFUSED = [*HELD, *answer(6, 1, f="nack")]
 TWICE = [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True)]
+SENT_OK_AND_REFUSED = [*send(0, 1), o(3, 2, "fail", "send", 1, producer=1, sequence=1, digest=1)]
+"""A history with such a row is refused, and yet no rule may go wrong by it."""
 IN_TRANSACTION = [*HELD, *answer(6, 1, transaction=9)]
 
 GIVEN_BACK = Promises(delivery_attempts=1, attempts="given back", keeps_dead_letters=False)
@@ -289,6 +291,18 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*HELD, *answer(7, 1, 2)], Promises(refuses_stale_acks=False), set()),
     "even a broker that takes any ack has none to take of what nobody sent": (
         answer(5, 1), Promises(refuses_stale_acks=False), {"phantom"}),
+    "a send of a batch is not certain before its commit is": (
+        [*send(0, 1, transaction=5), *end(3, "commit", 5, "info"), *DONE], Promises(atomic=False), set()),
+    "what was committed is not taken back by a roll-back of what came after it": (
+        [*send(0, 1, transaction=5), *end(3, "commit", 5), *end(6, "abort", 5), *deliver(9, 1)], Promises(),
+        set()),
+    "a send that was answered twice was not refused": (
+        [*SENT_OK_AND_REFUSED, *deliver(5, 1)], Promises(), set()),
+    "and neither was it where others are sent in transactions": (
+        [*SENT_OK_AND_REFUSED, *deliver(5, 1), *send(6, 2, transaction=5), *end(8, "commit", 5),
+         *deliver(10, 2)], Promises(), set()),
+    "an answer to no send puts nothing into the queue": (
+        [send(0, 1)[1], *send(2, 2), *deliver(5, 2), *DONE], Promises(), set()),
     "a broker that takes any ack settles twice for nothing": (
         [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)],
         Promises(refuses_stale_acks=False), set()),

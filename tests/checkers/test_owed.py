@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checker_rows import Row, file_instances, finished, o, phase
@@ -201,6 +202,20 @@ def undone(at: int, transaction: int, outcome: str = "ok") -> list[Row]:
     return [*answer(at, 1, transaction=transaction), *end(at + 2, "abort", transaction, outcome)]
 
 
+def no_session(rows: list[Row]) -> list[Row]:
+    """A history with such a row is refused, and yet no rule may go wrong by it."""
+    return [{**row, "session": None} for row in rows]
+
+
+def once(**promises: Any) -> Promises:
+    """What is refused once is dead."""
+    return Promises(delivery_attempts=1, most_attempts=1, **promises)
+
+
+ONCE = once()
+BEFORE_THE_ANSWER = [
+    *HELD, refused(6)[0], *again(7), o(8, 11, "ok", "nack", 1, session=1, broker="a1"),
+]  # fmt: skip
 OTHER_GROUP = [*HELD, *send(6, 2, group="h"), *deliver(9, 2, group="h")]
 
 REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
@@ -370,6 +385,49 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
         [*send(2, 1), *({**row, "session": None} for row in deliver(4, 1)), *DEAD], GIVEN_BACK, EARLY),
     "what failed without a question was no refusal": (
         [*HELD, refused(6, "fail")[1] | {"process": 99}, *DEAD], Promises(delivery_attempts=1), EARLY),
+    "what no session refused is no refusal": (
+        [*HELD, *no_session(refused(6)), *gone(8, 1), *again(9, 2), *no_session(refused(10, session=2)),
+         *gone(12, 2), *again(13, 3)], TWO, set()),
+    "nor is what none acknowledged and rolled back": (
+        [*HELD, *no_session(answer(6, 1, transaction=9)), *end(8, "abort", 9), *gone(10, 1), *again(11, 2)],
+        ONCE, set()),
+    "nor an ack without an answer, though its roll-back was answered later": (
+        [*HELD, o(6, 11, "invoke", "ack", 1, session=1, transaction=9),
+         o(8, 1, "invoke", "abort", transaction=9), *again(10),
+         o(12, 1, "ok", "abort", transaction=9, broker="a1")], ONCE, set()),
+    "where acks do not last, a refusal may be forgotten, too": (
+        [*HELD, *refused(6), *again(9)], once(durable_acks=False), set()),
+    "where a nack is a death, a roll-back is none": (
+        [*HELD, *answer(6, 1, transaction=9), *end(8, "abort", 9), *again(11)],
+        Promises(nack="dead-letter"), set()),
+    "what comes before the refusal was answered comes after it": (BEFORE_THE_ANSWER, ONCE, TWICE),
+    "not where two brokers may have it": (BEFORE_THE_ANSWER, once(single=False), set()),
+    "nor where a broker takes back what is late": (BEFORE_THE_ANSWER, once(ack_wait_s=30.0), set()),
+    "nor where a row says that it was taken back": (
+        [*BEFORE_THE_ANSWER, o(20, 13, "info", "timeout", 1, session=3)], ONCE, set()),
+    "two refusals of what is in no row are two": (
+        [*HELD, *gone(5, 1), *refused(6, session=2), *refused(8, session=3), *again(12, 4)], TWO, TWICE),
+    "one that is not answered yet is none, if nobody knows what it refuses": (
+        [*HELD, *gone(5, 1), refused(6, session=2)[0], *again(10, 3),
+         o(20, 12, "ok", "nack", 1, session=2, broker="a1")], ONCE, set()),
+    "what was asked for after a delivery was read does not count for it": (
+        [*joined(0), *send(2, 1), *deliver(4, 1, broker="a2"), *refused(6, broker="a2"), *again(9, 2),
+         *refused(10, session=2), *again(12, 3), *again(14, 4), *refused(16, session=3)], TWO, set()),
+    "what a session got before says nothing of what it reads when it has asked to leave": (
+        [*joined(0, 2), *send(2, 1), *deliver(4, 1, 2), *refused(5, session=2),
+         o(7, 12, "invoke", "unsubscribe", session=2), *again(8), *refused(9), *again(14, 2),
+         o(20, 12, "ok", "unsubscribe", session=2, broker="a1")], TWO, set()),
+    "what a session reads after what it refused was sent later, though it was lost": (
+        [*HELD, *refused(5), *again(8), refused(9)[0], *again(10),
+         o(11, 11, "ok", "nack", 1, session=1, broker="a1"), *gone(12, 1)], TWO, TWICE),
+    "where two brokers may have it, what a lost session reads may have been under way": (
+        [*joined(0), *joined(2, 2), *send(4, 1), *deliver(6, 1), *refused(7), *again(10, 2), *gone(12, 2)],
+        once(single=False), set()),
+    "what a session refused that never got it says nothing to another broker": (
+        [*HELD, *gone(5, 1), *refused(6, session=3), *again(10, 3, broker="a2")], ONCE, set()),
+    "where no row names a broker, all is of one": (
+        [*HELD, *refused(6, broker=None), *gone(8, 1), *again(9, 2),
+         *refused(11, session=2, broker=None), *gone(13, 2), *again(14, 3, broker=None)], DURABLE, TWICE),
 }  # fmt: skip
 
 
