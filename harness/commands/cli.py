@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness import __version__
-from harness.commands import options
+from harness.commands import completion, options
 from harness.commands.check import check_command
 from harness.commands.claims import claims_command
 from harness.commands.clean import clean_command
@@ -52,9 +53,24 @@ class _Group(click.Group):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in {"--help", "-h", "--version"}):
+        completes_first_word = not args and ctx.resilient_parsing
+        if not completes_first_word and (
+            not args or (args[0].startswith("-") and args[0] not in {"--help", "-h", "--version"})
+        ):
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return commands, or options; those of ``test`` can be given without its name."""
+        offered = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            default = self.commands[DEFAULT_COMMAND]
+            own = {item.value for item in offered}
+            with default.make_context(DEFAULT_COMMAND, [], parent=ctx, resilient_parsing=True) as context:
+                offered += [
+                    item for item in default.shell_complete(context, incomplete) if item.value not in own
+                ]
+        return offered
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -103,6 +119,7 @@ for _command in (
     serve_command,
     clean_command,
 ):
+    completion.install(_command)
     cli.add_command(_command)
 
 
@@ -122,10 +139,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), judging.USAGE)
     except InfrastructureError as error:
         return _complain(f"unknown: {error}", judging.UNKNOWN)
-    except SystemExit:
-        # When nobody reads the output any more, click exits with status 1, which here would mean
-        # "invalid".
-        return judging.UNKNOWN
+    except SystemExit as ended:
+        # Completion for a shell ends with status 0. When nobody reads the output any more, click
+        # exits with status 1, which here would mean "invalid".
+        return judging.VALID if ended.code == 0 else judging.UNKNOWN
     except Exception as error:  # noqa: BLE001 - the last place to tell a bug from a verdict
         spent = exhausted(error)
         if spent is not None:
