@@ -136,7 +136,7 @@ def test_it_is_told_how_often_and_how_far_and_makes_nothing_invalid():
     assert (finding.name, finding.severity, finding.count) == ("priority-inversion", "info", 2)
     assert 'message 4 (queue "q") of priority 9, sent for certain at 0.008 s' in finding.sentence
     assert "after message 1 of priority 4" in finding.sentence
-    assert "at worst 3 of lower priority overtook message 5 (2 such" in finding.sentence
+    assert "at worst 3 of lower priority overtook message 5 (the first of 2)" in finding.sentence
     assert finding.details["worst"] == {"queue": "q", "message": 5, "overtakers": 3}
 
 
