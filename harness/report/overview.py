@@ -172,14 +172,14 @@ def read(root: Path) -> tuple[RunSummary, ...]:
 
 def sweeps(root: Path) -> list[SweepSummary]:
     """Return the sweeps of a store that have a page, the newest first."""
-    found = []
+    summaries = []
     for directory in (run for test in _below(root) for run in _below(test)):
         if (directory / stores.SWEEP_PAGE).is_file():
             with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 table = msgspec.json.decode((directory / stores.SWEEP_TABLE).read_bytes(), type=SweepSummary)
                 relative = str(directory.relative_to(root))
-                found.append(msgspec.structs.replace(table, directory=relative))
-    return sorted(found, key=lambda sweep: (sweep.began, sweep.directory), reverse=True)
+                summaries.append(msgspec.structs.replace(table, directory=relative))
+    return sorted(summaries, key=lambda sweep: (sweep.began, sweep.directory), reverse=True)
 
 
 def render(runs: Sequence[RunSummary], root: Path, sweeps: Sequence[SweepSummary] = ()) -> str:

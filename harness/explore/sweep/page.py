@@ -33,7 +33,7 @@ def write(store: Path, sweep: Sweep, directories: Mapping[int, Path]) -> Path:
         TEMPLATES.get_template("sweep.html.j2").render(
             sweep=sweep,
             name=store.parent.name,
-            rows=[(row, _shown(row)) for row in sweep.table],
+            rows=[(row, _select_rates(row)) for row in sweep.table],
             any=ANY,
             listed=[run for run in sweep.runs if run.ended != "valid" or run.number in reports],
             reports=reports,
@@ -46,6 +46,6 @@ def write(store: Path, sweep: Sweep, directories: Mapping[int, Path]) -> Path:
     return path
 
 
-def _shown(row: Row) -> list[tuple[str, Rate]]:
+def _select_rates(row: Row) -> list[tuple[str, Rate]]:
     """Return the rates of a row, without those of anomalies that its cell never showed."""
     return [(name, rate) for name, rate in row.anomalies.items() if name == ANY or rate.seen]

@@ -398,21 +398,26 @@ def _sides(places: Sequence[str]) -> str:
     back = {(end, start) for start, end in links}
     ends = list(dict.fromkeys(end for place in places for end in place.split("->")))
     if links == back:
-        arrow, left, right = "<->", [ends[0]], list[str]()
+        arrow, left_side, right_side = "<->", [ends[0]], list[str]()
         for _ in ends:  # each time the sides grow by the ends that are linked to the other side
-            right = [end for end in ends if any((other, end) in links for other in left)]
-            left = [ends[0], *(end for end in ends[1:] if any((other, end) in links for other in right))]
+            right_side = [end for end in ends if any((other, end) in links for other in left_side)]
+            left_side = [
+                ends[0],
+                *(end for end in ends[1:] if any((other, end) in links for other in right_side)),
+            ]
     else:
         arrow = "->"
-        left, right = ([end for end in ends if any(link[at] == end for link in links)] for at in (0, 1))
+        left_side, right_side = (
+            [end for end in ends if any(link[at] == end for link in links)] for at in (0, 1)
+        )
     crossing = {
         (start, end)
-        for start in left
-        for end in right
+        for start in left_side
+        for end in right_side
         if not (start.startswith(ZONE) and end.startswith(ZONE))
     }
     separated = crossing | {(end, start) for start, end in crossing} if arrow == "<->" else crossing
-    return f"{', '.join(left)} {arrow} {', '.join(right)}" if separated == links else ""
+    return f"{', '.join(left_side)} {arrow} {', '.join(right_side)}" if separated == links else ""
 
 
 def observed(row: Row) -> dict[str, Any]:
