@@ -16,8 +16,8 @@ from harness.interface import Environment, UsageError
 ENVIRONMENTS: Final[Mapping[str, str]] = {
     "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
     "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
-    "ssh": "machines of your own, one for each broker; needs root or sudo there, and --hosts hosts.toml",
-    "attached": "a cluster that runs already, whoever deployed it; needs --attach FILE",
+    "ssh": "your machines, one for each broker; needs root or sudo there, and --hosts hosts.toml",
+    "attached": "a cluster that already runs, however it was deployed; needs --attach FILE",
     "simulation": "everything in one process on virtual time: one seed gives one history, a minute "
     "takes a second; never chosen by auto",
 }
@@ -66,10 +66,10 @@ def choose(name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
         raise UsageError(f"--hosts and --host name machines for --environment ssh, not {name}")
     if hosts:
         return create("ssh", hosts), "environment ssh: " + (
-            "asked for" if name == "ssh" else "hosts are named"
+            "chosen with --environment" if name == "ssh" else "chosen because hosts are named"
         )
     if name != "auto":
-        return create(name), f"environment {name}: asked for"
+        return create(name), f"environment {name}: chosen with --environment"
     problem = engine_problem()
     if problem:
         return create("local"), f"environment local: {problem}"

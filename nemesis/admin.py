@@ -90,7 +90,7 @@ class AdminTakeover(AdminKind):
     """
 
     name = "takeover"
-    description = "a broker is taken over by another on command, whether it serves, stands still or is down"
+    description = "one broker takes over another on command, whether the other serves, is paused or is down"
     mild = True
     seen_as = "taken over by"
     options: ClassVar[Mapping[str, Option]] = {
@@ -155,7 +155,7 @@ class Quiesce(AdminKind):
     """
 
     name = "quiesce"
-    description = "brokers take in no new clients and serve the old ones, until the fault ends"
+    description = "brokers accept no new clients, but serve their present ones, until the fault ends"
     mild = True
     seen_as: ClassVar[tuple[str, ...]] = ("QUIESCING", "QUIESCE_COMPLETE")
 

@@ -63,7 +63,7 @@ class ClockStep(ClockKind):
     """
 
     name = "clock-step"
-    description = "wall clocks jump back, and at the end forwards again"
+    description = "wall clocks jump back, and forward again at the end"
     mild = True
     primitives = ("clock-step",)
     options: ClassVar[Mapping[str, Option]] = {
@@ -81,7 +81,7 @@ class ClockStrobe(ClockKind):
     """
 
     name = "clock-strobe"
-    description = "wall clocks jump to and fro, many times a second"
+    description = "wall clocks jump back and forth many times a second"
     mild = True
     primitives = ("clock-strobe",)
     options: ClassVar[Mapping[str, Option]] = {

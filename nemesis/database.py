@@ -60,7 +60,7 @@ class DatabaseStall(DatabaseServerKind):
     """A database server that stands still, as on a machine that swaps or is migrated."""
 
     name = "database-stall"
-    description = "the database stands still; what it was asked meanwhile it does afterwards"
+    description = "the database stalls; it handles waiting requests afterwards"
     primitives = ("database-stall",)
     seen_as = "stalled"
 
@@ -69,7 +69,7 @@ class DatabaseRestart(DatabaseServerKind):
     """A database server that crashes and comes back: it loses its connections, not its commits."""
 
     name = "database-restart"
-    description = "the database is down until the fault ends; connections are lost, commits are not"
+    description = "the database is down until the fault ends; it loses connections, but no commits"
     primitives = ("database-restart",)
     seen_as = "down"
 
@@ -92,7 +92,7 @@ class DatabaseDisconnect(DatabaseKind):
     """
 
     name = "database-disconnect"
-    description = "transactions of brokers lose their connection, half of them after the commit"
+    description = "brokers' transactions lose their connection, half of them after the commit"
     primitives = ("database-disconnect",)
     seen_as = "severed"
     default_target = "one"

@@ -47,7 +47,7 @@ class DiskStall(DiskKind):
     """A disk that does not answer, as after a hung mount or in a multipath fail-over."""
 
     name = "disk-stall"
-    description = "syncs and changes of directories do not end until the fault does"
+    description = "syncs and changes of directories hang until the fault ends"
     wants_quorum = "fewer than three pairs cannot tell a silent peer from a dead one (RP4)"
     primitives = ("disk-stall",)
     seen_as = "stalled"
@@ -90,10 +90,10 @@ class DiskCorrupt(Kill):
 
     name = "disk-corrupt"
     description = (
-        "broker processes die, and what each had on its disk is damaged: a bit flipped, a "
-        "file cut; started again at the end"
+        "broker processes die, and a file on the disk of each is damaged (a bit flipped, the "
+        "end cut off); they are started again at the end"
     )
-    unpromised = "what rots on the only copy is gone"
+    unpromised = "data that is damaged on its only copy is lost"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "files": Option(
@@ -134,7 +134,7 @@ class PowerLoss(Kill):
     """
 
     name = "power-loss"
-    description = "brokers die with their machines, which lose what was not synced; started again at the end"
+    description = "brokers and their machines die, and lose unsynced data; they are started again at the end"
     primitives = ("power-loss",)
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:

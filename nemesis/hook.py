@@ -13,12 +13,12 @@ class Hook(NodeKind):
     """A hook in the file of ``--attach`` that does not have the name of a nemesis."""
 
     name = "hook"
-    description = "a command of your own, undone by another (--attach)"
+    description = "a command of yours runs, and another one undoes it (--attach)"
     primitives: ClassVar[tuple[str, ...]] = ("hook",)
     default_target = "one"
     part = "hook"
     seen_as = "in force"
-    unpromised = "nobody knows what it does"
+    unpromised = "only its author knows what a hook breaks"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "name": Option("which hook of the file; each in turn by default", some_text),

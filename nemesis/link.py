@@ -74,7 +74,7 @@ class SlowLink(LinkKind):
     """A slow network, which loses nothing and delays everything (RP16)."""
 
     name = "slow"
-    description = "links take longer: a delay, jitter, or a limited rate"
+    description = "links are slow: a delay, jitter, or a limited rate"
     primitives = ("slow",)
     seen_as = "slow"
     slows = lasts = mild = True  # but for a link with too little room, see ``harness.explore.swarm``
@@ -115,7 +115,7 @@ class StallLink(LinkKind):
     """Links whose connections stay open while nothing passes, as with a peer that hangs."""
 
     name = "stall"
-    description = "links hold everything back and let it go at the end"
+    description = "links hold back all data, and deliver it at the end"
     primitives = ("stall",)
     seen_as = "lost"
     wants_quorum = TOO_FEW_TO_TELL

@@ -63,10 +63,7 @@ class NfsStall(FileServerKind):
     """
 
     name = "nfs-stall"
-    description = (
-        "the file server of a shared store stands still, and goes on at the end with what it "
-        "was sent meanwhile"
-    )
+    description = "the file server of a shared store stalls, and handles waiting requests at the end"
     primitives = ("nfs-stall",)
 
 
@@ -77,9 +74,7 @@ class NfsRestart(FileServerKind):
     """
 
     name = "nfs-restart"
-    description = (
-        "the file server of a shared store is down; restarted at the end, it begins with a grace period"
-    )
+    description = "the file server of a shared store is down; it is restarted at the end, with a grace period"
     primitives = ("nfs-restart",)
 
 
@@ -90,5 +85,5 @@ class NfsDisconnect(StoreKind):
     """
 
     name = "nfs-disconnect"
-    description = "nodes are cut off from their shared store, and only from it"
+    description = "nodes lose their connection to the shared store, but to nothing else"
     primitives = ("nfs-disconnect",)

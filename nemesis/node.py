@@ -82,8 +82,8 @@ class Destroy(Kill):
     """The loss of machines with their disks (RP11, RP12)."""
 
     name = "destroy"
-    description = "broker processes die and their disks with them; started again, empty, at the end"
-    unpromised = "with its disk go the messages of a broker that has no backup (RP11)"
+    description = "broker processes die and lose their disks; they are started again, empty, at the end"
+    unpromised = "a broker without a backup loses its messages with its disk (RP11)"
     primitives = ("kill", "destroy-data")
     default_target = "one"
 
@@ -153,7 +153,7 @@ class LateStart(DownKind):
     """A broker that joins under load (RP2): the end of the fault starts it, not the harness."""
 
     name = "late-start"
-    description = "nodes are not started with the others but at the end of the fault"
+    description = "nodes are started only at the end of the fault"
     primitives = ()
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
@@ -189,10 +189,8 @@ class Reconfigure(NodeKind):
     """
 
     name = "reconfigure"
-    description = (
-        "brokers that are down are configured as master or slave, and are so from their next start on"
-    )
-    unpromised = "an administrator does it to brokers that are down, in an order that he chooses (RP17)"
+    description = "stopped brokers are configured as master or slave, which takes effect at their next start"
+    unpromised = "an administrator reconfigures stopped brokers, in an order of his choice (RP17)"
     primitives = ()
     options: ClassVar[Mapping[str, Option]] = {
         "as": Option("what they are from then on; master by default", one_of("master", "slave"))
@@ -232,7 +230,7 @@ class Pause(NodeKind):
     """
 
     name = "pause"
-    description = "broker processes stand still (SIGSTOP), and go on at the end"
+    description = "broker processes are paused (SIGSTOP), and continue at the end"
     primitives = ("pause",)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

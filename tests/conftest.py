@@ -125,3 +125,9 @@ def pytest_runtest_setup(item):
         need("SSH", ssh_missing)
     if (distribution := item.get_closest_marker("distribution")) is not None:
         need_distribution(*distribution.args)
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    """Results are wrapped at the width of the terminal; tests of that set their own."""
+    monkeypatch.setenv("COLUMNS", "1000")

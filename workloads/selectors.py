@@ -50,7 +50,7 @@ class SelectorsLoad(Load):
     """A load in which every producer sends to every queue, through its own pair."""
 
     name = "selectors"
-    description = "consumers of queues who want some messages each, by a selector, and come and go"
+    description = "queues whose consumers select messages, and come and go"
     consumer_kind = Chooser
 
     @classmethod

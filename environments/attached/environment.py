@@ -34,12 +34,13 @@ hangs.
 """
 
 _RENEW_S: Final = 5.0
-_OURS: Final = "an attached cluster is somebody else's: it is never stopped or wiped by us"
-_NO_LINKS: Final = 'the links of an attached cluster are not ours: give a hook, and --nemesis "hook"'
-_NO_CLOCKS: Final = 'the clocks of an attached cluster are not ours: give a hook, and --nemesis "hook"'
+_OURS: Final = "jepsen-run never stops or wipes an attached cluster"
+_NO_LINKS: Final = "jepsen-run cannot touch the links of an attached cluster: give a hook, and --nemesis hook"
+_NO_CLOCKS: Final = (
+    "jepsen-run cannot touch the clocks of an attached cluster: give a hook, and --nemesis hook"
+)
 _NO_COMMANDS: Final = (
-    "an attached cluster is somebody else's: it is never started, configured or told anything by us: give a "
-    'hook, and --nemesis "hook"'
+    "jepsen-run never starts, configures or commands an attached cluster: give a hook, and --nemesis hook"
 )
 
 
@@ -117,15 +118,15 @@ class AttachedEnvironment(RealEnvironment):
         self._killed[node] = lease, renewing
 
     async def terminate(self, node: str) -> None:
-        """Raise UsageError: the cluster is somebody else's."""
+        """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node}: {_OURS}")
 
     async def destroy_data(self, node: str) -> None:
-        """Raise UsageError: the cluster is somebody else's."""
+        """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node}: {_OURS}")
 
     async def reconfigure(self, node: str, configured: str) -> None:
-        """Raise UsageError: the cluster is somebody else's."""
+        """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node} as {configured}: {_OURS}")
 
     async def inject(

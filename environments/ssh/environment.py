@@ -25,7 +25,7 @@ from environments.ssh.hosts import inventory
 from harness.interface import InfrastructureError, NodePlan
 
 ORPHAN_S: Final = 600.0
-_ELSEWHERE: Final = "is made of containers of ours; use --environment docker"
+_ELSEWHERE: Final = "runs in containers that jepsen-run starts; use --environment docker"
 
 
 class SshEnvironment(MachinesEnvironment):

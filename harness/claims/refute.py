@@ -72,7 +72,10 @@ def run(request: RefutationRequest) -> int:
     out = sys.stderr if request.as_json else sys.stdout
     outcomes = asyncio.run(_try_all(request, out))
     good = sum(teeth.status == judging.VALID for teeth in outcomes)
-    print(f"\n{good} of {len(outcomes)} rows fail as they should without what they are about", file=out)
+    print(
+        f"\n{good} of {len(outcomes)} rows fail, as they must, with a broker that lacks the tested feature",
+        file=out,
+    )
     if request.as_json:
         print(msgspec.json.encode(_document(request.rows, outcomes)).decode())
     statuses = {teeth.status for teeth in outcomes}

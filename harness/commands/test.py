@@ -182,5 +182,5 @@ def _check_taken(spec: TestSpec, fields: Mapping[str, Any]) -> None:
         if fields[field] and not takes.intersection(spec.nemeses):
             tested = f"--nemesis {','.join(spec.nemeses)}" if spec.nemeses else "a test without --nemesis"
             raise UsageError(
-                f'{option} {",".join(fields[field])}: {tested} takes none: "jepsen-run list" says which does'
+                f'{option} {",".join(fields[field])}: {tested} has no {field}: see "jepsen-run list"'
             )

@@ -104,7 +104,7 @@ def judge(
         rows = api.rows_of(paths)
         big = wanted or rows > api.HERE_ROWS
         if tell is not None:
-            where = "on Spark" if big else "in this process; --spark-master asks for Spark"
+            where = "on Spark" if big else "in this process (--spark-master judges on Spark)"
             tell(f"judging {rows:,} rows {where}", usual_s(rows, on_spark=big))
         verdict = api.check(paths, options, spark() if big else None)
     except api.HistoryError as error:

@@ -417,7 +417,7 @@ class _Attempt:
         self.interrupted = True
         theirs = self.test.spec.attached is not None
         does = "undoing the hooks, the cluster stays" if theirs else "healing and removing the cluster"
-        self.progress.warn(f"interrupted: {does} (once more ends at once)")
+        self.progress.warn(f"interrupted: {does} (interrupt again to end at once)")
         if not self._ending:
             task.cancel()
 
@@ -527,8 +527,8 @@ def _holding(path: Path, runs: Sequence[Path]) -> str:
     more = f" and {len(runs) - len(names)} more" if len(runs) > len(names) else ""
     count = "one run" if len(runs) == 1 else f"{len(runs)} runs"
     return (
-        f"{path} holds {count} ({', '.join(names)}{more}): judged, and their files stay as they are; name a "
-        "run itself to have its verdict and its report written anew"
+        f"{path} contains {count} ({', '.join(names)}{more}). They are judged, and their files are not "
+        "changed. To write a new verdict and report, name the directory of one run."
     )
 
 

@@ -26,8 +26,8 @@ def check_home(system: System) -> None:
     """Raise UsageError if a home was given for a system that has none."""
     if os.environ.get(HOME) and not isinstance(system, Installed):
         raise UsageError(
-            f"--system-home {os.environ[HOME]}: system {system.name} has no distribution to be unpacked: "
-            "say whose it is by --system, or leave it out"
+            f"--system-home {os.environ[HOME]}: system {system.name} has no distribution: "
+            "name the system with --system, or leave out --system-home"
         )
 
 

@@ -88,8 +88,8 @@ def test_it_can_what_there_are_hooks_for(tmp_path):
     assert can["kill"] == ""
     assert "has no [[hook]] pause" in can["pause"]
     assert "has no [[hook]] of another name" in can["hook"]
-    assert "somebody else's" in can["stop"]
-    assert "not ours" in can["cut"]
+    assert "never stops or wipes" in can["stop"]
+    assert "cannot touch the links" in can["cut"]
     assert AttachedEnvironment(flags(tmp_path, "fill")).supports()["hook"] == ""
 
 
@@ -202,7 +202,7 @@ def test_its_time_is_over_though_it_is_renewed(tmp_path):
 def test_nothing_of_the_cluster_is_ours(tmp_path):
     async def body(environment):
         for refused in (environment.destroy_data("a1"), environment.reconfigure("a1", "slave")):
-            with pytest.raises(UsageError, match="never stopped or wiped"):
+            with pytest.raises(UsageError, match="never stops or wipes"):
                 await refused
         await environment.collect(tmp_path / "logs")
         assert not (tmp_path / "logs").exists()

@@ -65,12 +65,12 @@ def test_what_was_asked_for_is_not_second_guessed(docker_module, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     environment, reason = registry.choose("docker")
     assert isinstance(environment, FakeDocker)
-    assert reason == "environment docker: asked for"
+    assert reason == "environment docker: chosen with --environment"
 
 
 def test_the_simulation_is_there_for_who_asks_for_it_and_never_chosen_by_itself(monkeypatch):
     environment, reason = registry.choose("simulation")
-    assert (environment.name, reason) == ("simulation", "environment simulation: asked for")
+    assert (environment.name, reason) == ("simulation", "environment simulation: chosen with --environment")
     for problem in ("", "no engine answers"):
         monkeypatch.setattr(registry, "engine_problem", lambda problem=problem: problem)
         assert registry.choose("auto")[0].name in ("local", "docker")

@@ -30,7 +30,7 @@ class SecondSystem:
     summary = "a broker of the tests, with queues in memory"
     dialect = Dialect(queue="/echo/{}", group_header="group", window_header=None, name_header="broker")
     patience = Patience(start_s=90.0, silence_s=2.0)
-    policies = {"alone": PolicySummary(description="brokers that know nothing of each other")}
+    policies = {"alone": PolicySummary(description="separate brokers without a cluster")}
     events = {"broker/listening": Event("a broker began to listen", re.compile("^listening "))}
     lacking = staticmethod(readiness.lacking)
 

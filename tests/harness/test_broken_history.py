@@ -81,7 +81,7 @@ def rows_of(store: Path) -> int:
 def test_a_small_history_is_judged_without_a_jvm_and_that_is_said_in_one_line(run, capsys, jvms):
     status, out, err = check(capsys, str(run))
     assert (status, jvms, err) == (0, [], "")
-    line = f"judging {rows_of(run):,} rows in this process; --spark-master asks for Spark"
+    line = f"judging {rows_of(run):,} rows in this process (--spark-master judges on Spark)"
     assert out.splitlines().count(line) == 1
     status, out, err = check(capsys, str(run), "--json")
     assert (status, jvms) == (0, [])

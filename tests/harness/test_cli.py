@@ -88,12 +88,12 @@ def run(capsys, *words):
         (["check"], "Missing argument 'PATH...'"),
         (["check", "/nonexistent"], "/nonexistent does not exist"),
         (["list", "surplus"], "unexpected extra argument"),
-        (["--nemesis", "kill", "--shape", "pair-link"], "--shape pair-link: --nemesis kill takes none"),
-        (["--nemesis", "partition", "--target", "live"], "--target live: --nemesis partition takes none"),
-        (["--target", "live"], "--target live: a test without --nemesis takes none"),
+        (["--nemesis", "kill", "--shape", "pair-link"], "--shape pair-link: --nemesis kill has no shapes"),
+        (["--nemesis", "partition", "--target", "live"], "--target live: --nemesis partition has no targets"),
+        (["--target", "live"], "--target live: a test without --nemesis has no targets"),
         (
             ["--nemesis", "hook"],
-            "hook: a command of your own, undone by another (--attach): give the file that has it",
+            "hook: a command of yours runs, and another one undoes it (--attach): give the file that has it",
         ),
         (["--store", "/dev/null/store"], "--store /dev/null/store: /dev/null is no directory"),
         (["search", "--store", "/dev/null"], "--store /dev/null: /dev/null is no directory"),
@@ -172,7 +172,8 @@ def test_wrong_usage_as_a_process():
     assert done.stdout == ""
 
 
-def test_version_and_help_are_no_errors(capsys):
+def test_version_and_help_are_no_errors(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = run(capsys, "--version")
     assert (status, out) == (0, f"jepsen-run {harness.__version__}\n")
     status, out, _ = run(capsys, "--help")
@@ -429,8 +430,8 @@ def test_a_home_that_is_given_to_brokers_without_one_tests_no_others(capsys, mon
     status, out, err = run(capsys, *command, "--system-home", "/nowhere")
     assert (status, out) == (254, "")
     assert err == (
-        "jepsen-run: --system-home /nowhere: system own has no distribution to be unpacked: say whose it is "
-        "by --system, or leave it out\n"
+        "jepsen-run: --system-home /nowhere: system own has no distribution: name the system "
+        "with --system, or leave out --system-home\n"
     )
 
 

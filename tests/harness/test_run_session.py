@@ -389,7 +389,7 @@ def test_a_directory_of_runs_is_judged_and_nothing_in_them_is_changed(tmp_path, 
     capsys.readouterr()
     assert session.check([tmp_path / "store"], changes={}) == 1
     told = " ".join(capsys.readouterr().out.split())
-    assert f"{tmp_path}/store holds 2 runs ({one.relative_to(tmp_path / 'store')}, " in told
+    assert f"{tmp_path}/store contains 2 runs ({one.relative_to(tmp_path / 'store')}, " in told
     assert "2 runs: 2 invalid" in told
     assert "Report" not in told
     pages = {

@@ -152,6 +152,9 @@ def counts(tally: SearchTally, real_s: float) -> str:
     return f"{runs} in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
 
 
+_STOPPED: Final = {"all runs": "after all runs", "interrupted": "by an interrupt"}
+
+
 def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
     """Yield the last lines of a campaign.
 
@@ -175,13 +178,13 @@ def closing(tally: SearchTally, ended: Campaign, store: Path, smallest: Simulate
         yield f"NOTHING FOUND  in {counted(tally.ended['valid'], 'run')}"
     else:
         yield "UNKNOWN  no run could be decided"
-    yield f"Stopped  by {ended.stopped}: {counts(tally, ended.real_s)}"
+    yield f"Stopped  {_STOPPED.get(ended.stopped, f'by {ended.stopped}')}: {counts(tally, ended.real_s)}"
     bit = {
         name: count
         for name, count in tally.coverage.items()
         if name.startswith("fault/") and name.count("/") == 1
     }
-    yield "Bit      " + (
+    yield "Effect   " + (
         ", ".join(f"{name[6:]} {count}" for name, count in sorted(bit.items())) or "no fault"
     )
     for number, (name, meaning) in enumerate(ended.never.items()):

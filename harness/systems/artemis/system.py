@@ -69,12 +69,14 @@ class ArtemisSystem(Management):
     """``harness.interface.System`` for brokers of a distribution that the person has unpacked."""
 
     name = "artemis"
-    summary = "Apache ActiveMQ Artemis, from 2.40; so any AMQ Broker 7 of that age"
+    summary = "Apache ActiveMQ Artemis 2.40 or later, and the AMQ Broker 7 made from it"
     policies: Mapping[str, PolicySummary] = {
         REPLICATION: PolicySummary(description="pairs; the backup has a copy, quorum votes decide"),
         LOCK_MANAGER: PolicySummary(description="pairs; the backup has a copy, a lock in ZooKeeper decides"),
-        SHARED_STORE: PolicySummary(description="pairs on a shared directory; whoever has its lock is live"),
-        STANDALONE: PolicySummary(description="brokers without a backup, clustered"),
+        SHARED_STORE: PolicySummary(
+            description="pairs on a shared directory; the broker with its lock is live"
+        ),
+        STANDALONE: PolicySummary(description="a cluster of brokers without backups"),
     }
     dialect = Dialect(
         wishes=Wishes(expires="expires", delay="AMQ_SCHEDULED_DELAY", priority="priority"),

@@ -48,10 +48,14 @@ class ClassicSystem(Management):
     name = "classic"
     summary = "Apache ActiveMQ Classic, 5.17 and 5.18"
     policies: Mapping[str, PolicySummary] = {
-        SHARED_STORE: PolicySummary(description="pairs on a shared directory; whoever has its lock serves"),
-        JDBC: PolicySummary(description="pairs on PostgreSQL; whoever has the lease or lock there serves"),
-        NETWORK: PolicySummary(description="brokers with stores of their own that forward to each other"),
-        STANDALONE: PolicySummary(description="brokers that know nothing of each other"),
+        SHARED_STORE: PolicySummary(
+            description="pairs on a shared directory; the broker with its lock serves"
+        ),
+        JDBC: PolicySummary(description="pairs on PostgreSQL; the broker with the lease or lock serves"),
+        NETWORK: PolicySummary(
+            description="brokers with separate stores that forward messages to each other"
+        ),
+        STANDALONE: PolicySummary(description="separate brokers without a cluster"),
     }
     dialect = Dialect(
         wishes=Wishes(expires="expires"),

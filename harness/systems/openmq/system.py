@@ -48,9 +48,9 @@ class OpenmqSystem(Management):
     name = "openmq"
     summary = "Open MQ (Sun's and Oracle's Message Queue), 6"
     policies: Mapping[str, PolicySummary] = {
-        STANDALONE: PolicySummary(description="brokers that know nothing of each other"),
+        STANDALONE: PolicySummary(description="separate brokers without a cluster"),
         CONVENTIONAL: PolicySummary(
-            description="brokers with stores of their own; each delivers to clients of all"
+            description="brokers with separate stores; each delivers messages of all"
         ),
         HA_DATABASE: PolicySummary(description="brokers on PostgreSQL; each takes over from any other"),
     }

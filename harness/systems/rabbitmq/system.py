@@ -41,7 +41,9 @@ class RabbitmqSystem(Management):
     name = "rabbitmq"
     summary = "RabbitMQ 3.10 to 3.12: quorum queues over STOMP"
     policies: Mapping[str, PolicySummary] = {
-        QUORUM_QUEUES: PolicySummary(description="nodes of one cluster; a majority of each queue's decides"),
+        QUORUM_QUEUES: PolicySummary(
+            description="nodes of one cluster; a majority of each queue's members decides"
+        ),
     }
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=60.0)
     events = EVENTS

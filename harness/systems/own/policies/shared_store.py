@@ -35,7 +35,7 @@ class SharedStore(Policy):
     name = "shared-store"
     description = (
         "live-backup pairs, or one live and several backups, on a shared directory or "
-        "database; whoever has its lock is live (AMQ 17.3.2)"
+        "database; the broker with its lock is live (AMQ 17.3.2)"
     )
     by_role = True
     on_store = True

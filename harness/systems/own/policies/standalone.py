@@ -13,5 +13,5 @@ class Standalone(Policy):
     """A policy with clustered brokers, each with its own disk."""
 
     name = "standalone"
-    description = "brokers without a backup, clustered; what one holds waits for its restart"
+    description = "a cluster of brokers without backups; messages wait until their broker is restarted"
     configured = (CONFIGURED,)
