@@ -88,7 +88,7 @@ def command_line() -> str:
 
 
 def _help(command: click.Command, name: str) -> str:
-    with click.Context(command, info_name=name, max_content_width=100) as context:
+    with click.Context(command, info_name=name, terminal_width=78) as context:
         return f"```\n{command.get_help(context)}\n```\n"
 
 
