@@ -131,7 +131,7 @@ def _nemeses(catalogue: Catalogue, columns: int) -> Iterator[Text]:
         place for place, entry in catalogue.environments.items() if not _is_unusable(place, entry, possible)
     ]
     names = 2 + max(map(len, possible)) + 2
-    left = names + 2 * len(places) + 1
+    indentation = names + 2 * len(places) + 1
     notes: dict[str, str] = {}
     yield _heading("Nemeses", "--nemesis NAME, or several: partition,kill", columns)
     for number, place in enumerate(places):
@@ -143,13 +143,13 @@ def _nemeses(catalogue: Catalogue, columns: int) -> Iterator[Text]:
         for mark in marks:
             line.append(mark, "green" if mark == _POSSIBLE else "yellow").append(" ")
         description = kind.description + _only(kind, catalogue)
-        if columns - left < _NARROW:
+        if columns - indentation < _NARROW:
             yield line
             yield from map(Text, wrapped(description, columns, first="    ", rest="    "))
             continue
-        first, *rest = wrapped(description, columns - left)
+        first, *rest = wrapped(description, columns - indentation)
         yield line.append(f" {first}")
-        yield from (Text(" " * left + text) for text in rest)
+        yield from (Text(" " * indentation + text) for text in rest)
     texts = [f"{_POSSIBLE}  possible", *(f"{mark}  not there: {reason}" for reason, mark in notes.items())]
     if impossible := [name for name in catalogue.nemeses if name not in possible]:
         texts.append(f"No policy of {catalogue.system} has what these break: {', '.join(impossible)}.")

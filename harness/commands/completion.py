@@ -28,11 +28,11 @@ class Names(click.types.StringParamType):
         """Return the names that begin with what was typed."""
         del param
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
-        given = before.split(",")
+        chosen = before.split(",")
         return [
             CompletionItem(f"{before}{comma}{name}")
             for name in self._names(ctx)
-            if name.startswith(last) and name not in given
+            if name.startswith(last) and name not in chosen
         ]
 
 

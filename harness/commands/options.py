@@ -18,7 +18,7 @@ from harness.history import known as findings
 from harness.history import store as stores
 from harness.interface import OWN, UsageError
 from harness.interface.errors import choose
-from harness.report.terminal import Volume, at_volume, is_quiet, is_verbose
+from harness.report.terminal import Volume, is_quiet, is_verbose, use_volume
 from harness.systems import registry as systems
 from harness.systems.given import HOME
 
@@ -251,7 +251,7 @@ def _set_volume(context: click.Context, parameter: click.Parameter, is_given: bo
     others = {"quiet": is_verbose, "verbose": is_quiet}
     if others[parameter.name]():
         raise UsageError("--quiet and --verbose: give only one of them")
-    context.with_resource(at_volume(_VOLUMES[parameter.name]))
+    context.with_resource(use_volume(_VOLUMES[parameter.name]))
 
 
 EXPLORING: Final = ("root", "jobs", "spark_master", "as_json")

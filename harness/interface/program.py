@@ -1,7 +1,7 @@
 """The command lines that this program prints for people who paste them into their shell.
 
 Why not just "jepsen-run": most people have it in a virtual environment that is not activated, or
-run it with ``python -m``. A command that ends in "not found" is no help.
+run it with ``python -m``. A command that ends in "not on_path" is no help.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def called() -> tuple[str, ...]:
 
 def _program(path: str) -> str:
     """Return how a shell in the current directory names a program."""
-    found = shutil.which(Path(path).name)
-    if os.sep not in path or (found is not None and Path(found).absolute() == Path(path).absolute()):
+    on_path = shutil.which(Path(path).name)
+    if os.sep not in path or (on_path is not None and Path(on_path).absolute() == Path(path).absolute()):
         return Path(path).name
-    absolute, here = Path(path).absolute(), Path.cwd()
-    if Path(path).is_absolute() and absolute.is_relative_to(here):
-        relative = str(absolute.relative_to(here))
+    absolute, directory = Path(path).absolute(), Path.cwd()
+    if Path(path).is_absolute() and absolute.is_relative_to(directory):
+        relative = str(absolute.relative_to(directory))
         return relative if os.sep in relative else f".{os.sep}{relative}"
     return path

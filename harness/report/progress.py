@@ -225,7 +225,7 @@ class Meter:
         """True if the line is seen: then no line about the progress need be printed."""
         return self._bars is not None
 
-    def update(self, what: str, done: float = 0.0, total: float | None = None) -> None:
+    def update(self, step: str, done: float = 0.0, total: float | None = None) -> None:
         """Show what is being done, and how much of the total is done.
 
         The time that is left follows from the pace since the first call. What was done before that
@@ -233,18 +233,18 @@ class Meter:
         """
         if self._bars is None:
             return
-        what = visible(what)
+        step = visible(step)
         if self._task is None:
             self._began_s, self._before = monotonic(), done
-            self._task = self._bars.add_task(what, total=total, left="")
-        left = _left(monotonic() - self._began_s, done - self._before, done, total)
-        self._bars.update(self._task, description=what, completed=done, total=total, left=left)
+            self._task = self._bars.add_task(step, total=total, left="")
+        remaining = _remaining_text(monotonic() - self._began_s, done - self._before, done, total)
+        self._bars.update(self._task, description=step, completed=done, total=total, left=remaining)
 
-    def expect(self, what: str, seconds: float) -> None:
+    def expect(self, step: str, seconds: float) -> None:
         """Show what is being done, and how long it usually takes."""
-        self.update(what)
+        self.update(step)
         if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, left=f"usually {in_words(seconds)}")
+            self._bars.update(self._task, left=f"usually {duration_text(seconds)}")
 
     def note(self, text: str) -> None:
         """Print a line above."""
@@ -254,14 +254,14 @@ class Meter:
             self._console.print(visible_lines(text))
 
 
-def _left(spent_s: float, advanced: float, done: float, total: float | None) -> str:
+def _remaining_text(spent_s: float, advanced: float, done: float, total: float | None) -> str:
     """Return in words how long the rest takes at the pace so far; "" if that is not known."""
     if total is None or advanced <= 0 or done >= total:
         return ""
-    return f"about {in_words(spent_s / advanced * (total - done))} left"
+    return f"about {duration_text(spent_s / advanced * (total - done))} left"
 
 
-def in_words(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time as people say it: "20 s", "5 min", "2.5 h"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"

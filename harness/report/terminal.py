@@ -1,4 +1,4 @@
-"""What is printed for people: colours and widths of a terminal, and no character of a foreign text.
+"""The printing for people: colours and widths of a terminal, and escaped foreign texts.
 
 Why here, below everything that prints: names chosen by others reach the terminal in verdicts,
 errors, warnings and library messages. Each place that forgot to escape one would be a hole. See
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Volume(enum.Enum):
-    """How much a command prints: ``--quiet``, what is usual, or ``--verbose``."""
+    """The amount that a command prints: ``--quiet``, what is usual, or ``--verbose``."""
 
     QUIET = enum.auto()
     USUAL = enum.auto()
@@ -51,7 +51,7 @@ def is_verbose() -> bool:
 
 
 @contextmanager
-def at_volume(volume: Volume) -> Iterator[None]:
+def use_volume(volume: Volume) -> Iterator[None]:
     """Print so much while the context lasts.
 
     Why a context variable: what prints is far below the command line, in several layers that have

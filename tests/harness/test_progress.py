@@ -145,4 +145,4 @@ def test_a_terminal_says_how_much_of_the_load_is_left():
     ("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (150, "2 min"), (5000, "83 min"), (9000, "2.5 h")]
 )
 def test_times_are_told_as_people_say_them(seconds, words):
-    assert displays.in_words(seconds) == words
+    assert displays.duration_text(seconds) == words
