@@ -72,6 +72,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     # ---------------------------------------------------------------------------------------- when
     "a consumer with a selector that left before lets nothing overtake": (
         [*consumer(0, 1), *consumer(2, 3, RED), *left(5, 3), *BLUE_RED, *READ], WRONG),
+    "nor does one that is there, and wants neither, beside it": (
+        [*consumer(0, 1), *consumer(2, 3, RED), *left(5, 3), *consumer(8, 4, {"colour": ["green"]}),
+         *BLUE_RED, *READ], WRONG),
+    "a message that closes the group undoes its order beside a later consumer, too": (
+        [*consumer(0, 1), *consumer(2, 2), *send(10, 1), *send(12, 2, value='{"close": true}'),
+         *send(14, 3, value=of("red")), *deliver(40, 3, 2), *deliver(42, 1), *deliver(44, 2),
+         *consumer(60, 9, RED)], set()),
     "a consumer that left before the late one was sent lets nothing overtake": (
         [*consumer(0, 1), *consumer(2, 3, RED), *send(20, 2, value=of("red"), producer=2), *left(24, 3),
          *send(30, 1, value=of("blue"), producer=2), *send(32, 3, value=of("red"), producer=2),
