@@ -113,9 +113,10 @@ def width(stream: TextIO) -> int:
     if columns.isdecimal() and int(columns) > 0:
         return max(NARROWEST, int(columns))
     try:
-        return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns)
+        terminal_columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):  # no terminal, or no file at all
         return WIDTH
+    return max(NARROWEST, terminal_columns) if terminal_columns else WIDTH  # 0 is not known
 
 
 def console(stream: TextIO) -> Console:

@@ -135,6 +135,6 @@ def test_an_interrupted_run_removes_its_cluster_and_says_how_to_judge_it(jepsen_
     assert process.returncode == 130, err
     assert err == ""
     run = stores.find(store)[0]
-    assert f"jepsen-run check {run}" in out
+    assert f"judge it with: {sys.executable} -m harness.commands.cli check {run}\n" in out
     assert local_leftovers(jepsen_run) == []
     assert (run / "history" / "_complete.json").is_file()

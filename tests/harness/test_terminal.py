@@ -1,11 +1,14 @@
 """Results fit into a terminal, are coloured on one that has colours, and can be copied."""
 
+import fcntl
 import io
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -109,6 +112,15 @@ def test_no_number_is_parted_from_its_unit_and_no_option_from_its_value():
         assert all("3.5 s" in line or "3.5" not in line for line in lines)
         assert sum("--environment docker" in line for line in lines) == 1
         assert sum("sudo apt-get install x" in line for line in lines) == 1
+
+
+def test_a_terminal_says_its_width_and_one_that_knows_none_is_80_wide():
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stream:
+        for columns, expected in ((0, 80), (132, 132), (10, terminal.NARROWEST)):
+            fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            assert terminal.width(stream) == expected
+    os.close(ours)
 
 
 def test_a_foreign_text_is_seen_on_a_real_terminal_and_not_obeyed():
