@@ -197,7 +197,8 @@ class AdminServer(Desk):
         membership = self._policy.membership
         if self._policy.engine is None:
             raise RequestError(
-                f"{self._name} is not live (role {self._policy.role}): others need not agree with it"
+                f"{self._name} is not live (role {self._policy.role}): it has no view that other brokers "
+                f"must agree with"
             )
         return {"views": {} if membership is None else views(membership)}
 
@@ -266,7 +267,7 @@ class AdminServer(Desk):
         queue = _text(request, "queue")
         if queue is None:
             raise RequestError(
-                f'{command} wants the name of a queue: {{"command": "{command}", "queue": "orders"}}'
+                f'{command} needs the name of a queue: {{"command": "{command}", "queue": "orders"}}'
             )
         return self._live_engine(command), queue
 

@@ -102,8 +102,8 @@ async def log_in(
     if offer.get("authentication") == "none":
         if at.secret is not None:
             raise BrokerRefusedError(
-                f"{at} asks for no secret, so it is not the broker of this configuration; without one "
-                "it can be asked"
+                f"{at} asks for no secret, so it is not the broker of this configuration; repeat the "
+                f"command without a secret to ask it"
             )
         return
     if offer.get("authentication") != "hmac-sha256":

@@ -39,7 +39,7 @@ def read_secret(path: Path, named_by: str) -> str:
         secret = ""
     if not secret:
         raise ConfigurationError(
-            f"{named_by}: no text is in {path}; make one: (umask 077; {MAKE_SECRET} > {path})"
+            f"{named_by}: {path} is empty; make a secret: (umask 077; {MAKE_SECRET} > {path})"
         )
     return secret
 

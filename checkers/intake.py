@@ -314,8 +314,8 @@ class Intake:
             return sent
         if message in self._sent:
             raise IntakeError(
-                f"{operation} is asked for a second time: messages must differ, or nobody can say which of "
-                "two came"
+                f"{operation} is invoked a second time: each message must be unique, because two equal "
+                f"ones cannot be told apart"
             )
         lane, sequence = _Lane(row["queue"], group, None), 0
         if group is not None:
@@ -341,7 +341,7 @@ class Intake:
         if type_ == "invoke":
             if process in self._receiving:
                 raise IntakeError(
-                    f"receive is invoked by process {process}, which has asked before and has no answer yet"
+                    f"receive is invoked by process {process}, whose earlier receive has not completed"
                 )
             self._receiving[process] = queue, fields["time"]
             return []
@@ -372,8 +372,7 @@ class Intake:
         if row["type"] == "invoke":
             if key in self._open:
                 raise IntakeError(
-                    f"{words} is invoked by process {row['process']}, which has asked for it before and has "
-                    "no answer yet"
+                    f"{words} is invoked by process {row['process']}, whose earlier one has not completed"
                 )
             self._open[key] = place
         elif key not in self._open:
@@ -383,7 +382,7 @@ class Intake:
             )
         elif row["f"] in _OF_MESSAGES and self._open[key] != place:
             raise IntakeError(
-                f"{row['type']} of {words} is of {_named(*place)}, and was asked for in "
+                f"{row['type']} of {words} is of {_named(*place)}, but was invoked for "
                 f"{_named(*self._open[key])}"
             )
         else:
@@ -491,7 +490,7 @@ def _number(field: str, value: Any, kind: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise IntakeError(f"{field} is {_shortened(value)}: it must be a whole number")
     if not -(2 ** _BITS[kind]) < value < 2 ** _BITS[kind]:
-        raise IntakeError(f"{field} is {_shortened(value)}: it has no place in {_BITS[kind] + 1} bits")
+        raise IntakeError(f"{field} is {_shortened(value)}: it does not fit into {_BITS[kind] + 1} bits")
     return value
 
 
@@ -503,12 +502,13 @@ def _queue(value: Any) -> str:
     name = _text("queue", value)
     if name.startswith(TOPIC):
         raise IntakeError(
-            f"queue is {_shortened(name)}: what begins with {TOPIC} is a topic, and topics are not taken"
+            f"queue is {_shortened(name)}: a name that begins with {TOPIC} is a topic, and topics cannot "
+            f"be imported"
         )
     if name.startswith(TEMPORARY):
         raise IntakeError(
-            f"queue is {_shortened(name)}: what begins with {TEMPORARY} is a temporary queue, "
-            "and none is taken"
+            f"queue is {_shortened(name)}: a name that begins with {TEMPORARY} is a temporary queue, "
+            f"which cannot be imported"
         )
     return name
 

@@ -76,9 +76,8 @@ def times_s(plan: StorePlan) -> tuple[int, int]:
     lease_s, rest = divmod(plan.lease_ms, 1000)
     if rest:
         raise UsageError(
-            f"--set store:lease-ms={plan.lease_ms:g}: the lease of a real server is whole seconds, "
-            f"{math.ceil(plan.lease_ms / 1000) * 1000} for one; "
-            "others only with --environment simulation"
+            f"--set store:lease-ms={plan.lease_ms:g}: a real server's lease is whole seconds, for example "
+            f"{math.ceil(plan.lease_ms / 1000) * 1000}; use --environment simulation for others"
         )
     lease, grace = int(lease_s), max(math.ceil(plan.grace_ms / 1000), int(lease_s))
     if lease > LEASE_S_MAX or grace > GRACE_S_MAX:

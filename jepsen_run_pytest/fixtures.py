@@ -113,7 +113,9 @@ class CheckHistory:
         said += [] if ack_wait_s is None else ["--ack-wait", str(ack_wait_s)]
         if isinstance(history, str | PathLike) and Path(history).is_dir():
             if said:
-                raise JepsenRunError(f"{history} is a run, which says itself how it ended: omit {said[0]}")
+                raise JepsenRunError(
+                    f"{history} is a run, which already records how it ended: omit {said[0]}"
+                )
             return self._checked(Path(history), {"guarantee": guarantee, "ordered": ordered}, accepted)
         options = [*said, *accepted] + ([] if guarantee is None else ["--guarantee", guarantee])
         options += [] if ordered is None else ["--ordered" if ordered else "--unordered"]

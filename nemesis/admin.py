@@ -112,7 +112,7 @@ class AdminTakeover(AdminKind):
         named = fault.options.get("taker")
         others = [name for name in ([named] if named else situation.having("live")) if name not in victims]
         if not others:
-            raise CannotBeginError(f"nobody else serves who could take over from {', '.join(victims)}")
+            raise CannotBeginError(f"no other broker serves that could take over from {', '.join(victims)}")
         taker = situation.random.choice(others)
         return Impact(f"{', '.join(victims)} by {taker}", nodes=victims, by=taker)
 

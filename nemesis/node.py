@@ -160,10 +160,12 @@ class LateStart(DownKind):
         """Check the fault; its target must be names, since no node has a role before the start."""
         if fault.target is None or fault.target in TARGETS:
             said = f'is "{fault.target}"' if fault.target else "is missing"
-            raise UsageError(f"target {said}: it must name nodes, because nobody has a role before the start")
+            raise UsageError(
+                f"target {said}: it must name nodes, because no broker has a role before the start"
+            )
         super().validate(fault, nodes)
         if fault.after is not None:
-            raise UsageError("after: it takes none, the node is held back from the start")
+            raise UsageError("after: not possible, because the node is held back from the start")
         if fault.start_s != 0:
             raise UsageError(
                 f"start-s is {fault.start_s:g}: it must be 0, the node is held back from the start"

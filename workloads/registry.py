@@ -52,7 +52,7 @@ def parts(text: str) -> dict[str, int]:
         if name in found:
             raise UsageError(f"--workload {text} names one workload twice")
         if name == MIXED:
-            raise UsageError(f"--workload {text}: {MIXED} is all of them, and goes with no other")
+            raise UsageError(f"--workload {text}: {MIXED} contains all workloads: give it alone")
         if colon and not (weight.isascii() and weight.isdigit() and int(weight)):
             raise UsageError(f'--workload {text}: the weight "{weight}" must be a number, 1 or more')
         found[choose("workload", name, (*WORKLOADS, MIXED))] = int(weight) if colon else 1

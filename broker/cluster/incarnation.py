@@ -39,7 +39,9 @@ async def next_incarnation(volume: Volume | None, seams: Seams) -> int:
             last = int(kept)
         else:
             _log.warning(
-                "%s in the data directory is no number: %r; this start counts by the clock", FILE, kept[:40]
+                "%s in the data directory is not a number: %r; this start takes its number from the clock",
+                FILE,
+                kept[:40],
             )
     number = max(now, last + 1)
     await volume.write_atomic(FILE, b"%d\n" % number)

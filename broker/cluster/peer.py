@@ -81,7 +81,7 @@ class Peer:
                 limit = section.initial_connect_attempts if self._never_linked else section.reconnect_attempts
                 if 0 <= limit <= attempts:
                     _log.warning(
-                        "cluster: %s is not dialled any more after %d attempts", self.address, attempts
+                        "cluster: gave up connecting to %s after %d attempts", self.address, attempts
                     )
                     return
             else:

@@ -37,11 +37,11 @@ async def delete(
         raise QueueInUseError(f"queue {name!r} is the broker's own")
     if queue.consumers and not remove_consumers:
         raise QueueInUseError(
-            f"queue {name!r} has {len(queue.consumers)} consumers: stop them, or say remove-consumers"
+            f"queue {name!r} has {len(queue.consumers)} consumers: stop them, or give remove-consumers"
         )
     if len(queue) and not remove_messages:
         raise QueueInUseError(
-            f"queue {name!r} has {len(queue)} messages: consume or purge them, or say remove-messages"
+            f"queue {name!r} has {len(queue)} messages: consume or purge them, or give remove-messages"
         )
     purged = 0
     for _ in range(ATTEMPTS):

@@ -56,7 +56,7 @@ class DiskWatch:
             space = await self._space()
         except OSError as error:
             if not self._told:
-                _log.warning("how full the disk is cannot be seen: %s", error)
+                _log.warning("cannot read how full the disk is: %s", error)
             self._told = True
             return True
         if space is None:
@@ -66,11 +66,11 @@ class DiskWatch:
             if blocked:
                 _log.warning(
                     "the disk is %.1f %% full (broker.max-disk-usage is %d): producers wait until there "
-                    "is room; consumers go on",
+                    "is room; consumers continue",
                     space.used_percent,
                     self._max_usage,
                 )
             else:
-                _log.info("the disk has room again, %.1f %% are used: producers go on", space.used_percent)
+                _log.info("the disk has room again, %.1f %% are used: producers continue", space.used_percent)
             self._memory.set_disk_full(blocked)
         return True

@@ -179,8 +179,8 @@ class Engine:
                     f"{known.subscription} has a consumer: it cannot be changed meanwhile"
                 )
             _log.warning(
-                "%s is dropped, and %d messages that waited are dropped: user %r asks for it to topic %r "
-                "with selector %r",
+                "%s and its %d waiting messages are deleted: user %r subscribes again, with topic %r and "
+                "selector %r",
                 known.subscription,
                 len(known),
                 user[:64],
@@ -191,8 +191,8 @@ class Engine:
         if self.router is not None and not self._told_of_topics:
             self._told_of_topics = True
             _log.info(
-                "%s: a topic is each broker's own: what is sent to it at another broker of the cluster does "
-                "not come here",
+                "%s: brokers of a cluster do not share topics: messages that are sent to it at another "
+                "broker do not arrive here",
                 subscription,
             )
         queue_id = self.journal.next_id()
@@ -602,8 +602,8 @@ class Engine:
             if not here.is_as(subscription):
                 superseded.append(queue_id)
                 _log.warning(
-                    "%s, selector %r, was taken over with %d messages, which are dropped: its client has it"
-                    " here with another topic or selector",
+                    "%s, selector %r, was taken over with %d messages, which are deleted: its client uses "
+                    "it here with another topic or selector",
                     subscription,
                     subscription.selector,
                     len(image.messages.get(queue_id, ())),

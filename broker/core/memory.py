@@ -119,8 +119,8 @@ class Memory:
         if all_of_it and not self._told:
             self._told = True
             _log.warning(
-                "%d bytes in memory cannot go to pages, and broker.global-max-size is %d: consumers or "
-                "transactions hold them, or queues that block; most have %s",
+                "%d bytes of messages are in memory and cannot be paged, but broker.global-max-size is "
+                "%d: consumers, transactions or queues that block hold them; the largest holders: %s",
                 self.size,
                 self.bound,
                 self._largest(),

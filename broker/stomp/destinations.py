@@ -66,7 +66,7 @@ class Destinations:
         engine = self._engine
         if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
             raise FrameRefusedError(
-                f"there is no queue {queue!r} here, and none is made (auto-create-queues is false)"
+                f"queue {queue!r} does not exist and is not created (auto-create-queues is false)"
             )
 
     def new_temporary(self, name: str) -> str:
@@ -95,7 +95,7 @@ class Destinations:
         if not destination.startswith(f"{TEMPORARY_PREFIX}{node_id}."):
             raise FrameRefusedError(
                 f"destination {destination[:128]!r} is no temporary queue of this broker (node-id {node_id}):"
-                " reply at the broker where it is"
+                " reply at the broker that created it"
             )
         return destination
 

@@ -48,7 +48,7 @@ def durable_key(
     header = named_by(headers)
     if header is None:
         if not subscription_id or subscription_id.startswith(UNNAMED) or topic is None:
-            raise FrameRefusedError("durable:true names no subscription: say its id and its destination")
+            raise FrameRefusedError("durable:true needs the headers id and destination")
         return SubscriptionKey("", "", _named("id", f"{subscription_id}@{topic}"))
     name = _named(header, headers[header])
     if is_shared(headers):
@@ -56,8 +56,7 @@ def durable_key(
     login, client_id = client
     if not client_id:
         raise FrameRefusedError(
-            f"durable subscription {name!r} needs a client-id in CONNECT (or shared:true, then it is nobody's"
-            " own)"
+            f"durable subscription {name!r} needs a client-id in CONNECT, or the header shared:true"
         )
     return SubscriptionKey(login, _named("client-id", client_id), name)
 
@@ -78,10 +77,10 @@ def subscription_of(
     shared = is_shared(headers)
     if not is_durable(headers):
         if shared:
-            raise FrameRefusedError("shared:true wants a name: say durable-subscription-name")
+            raise FrameRefusedError("shared:true needs the header durable-subscription-name")
         return Subscription(topic, unique, selector=selector)
     if headers.get("auto-delete", "false").lower() != "false":
-        raise FrameRefusedError("a durable subscription wants auto-delete:false")
+        raise FrameRefusedError("a durable subscription needs auto-delete:false")
     login, owner, name = durable_key(headers, client, subscription_id, topic)
     return Subscription(topic, name, owner, selector, shared=not owner, durable=True, login=login)
 

@@ -59,7 +59,7 @@ def queue_name(destination: str | None) -> str:
         raise FrameRefusedError(f"destination {destination!r} is the broker's own: choose another name")
     if name.startswith("/"):
         raise FrameRefusedError(
-            f"destination {destination[:64]!r} is none: use /queue/NAME, /topic/NAME or /temp-queue/NAME"
+            f"destination {destination[:64]!r} is not valid: use /queue/NAME, /topic/NAME or /temp-queue/NAME"
         )
     return _checked(destination, name, "queue")
 
@@ -71,7 +71,7 @@ def topic_name(destination: str) -> str:
         raise FrameRefusedError(f"destination {destination[:64]!r}: a topic's name has no {SEPARATOR!r}")
     if not WILDCARDS.isdisjoint(name.split(".")):
         raise FrameRefusedError(
-            f"destination {destination[:64]!r}: there are no wildcards here: subscribe to each topic"
+            f"destination {destination[:64]!r}: wildcards are not supported: subscribe to each topic"
         )
     return name
 
@@ -181,6 +181,7 @@ def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
         raise FrameRefusedError(
-            f"header 'heart-beat' is {text[:64]!r}: expected two numbers of milliseconds, as 1000,1000"
+            f"header 'heart-beat' is {text[:64]!r}: expected two numbers of milliseconds, for example "
+            f"1000,1000"
         )
     return int(parts[0]), int(parts[1])

@@ -445,7 +445,7 @@ class StompSession:
         browser = headers.get("browser") == "true"
         if (named := named_by(headers)) is not None:
             raise FrameRefusedError(
-                f"header {named!r}: only a topic has durable subscriptions: say destination:/topic/NAME"
+                f"header {named!r}: only a topic has durable subscriptions: use destination:/topic/NAME"
             )
         if destination.startswith(SYSTEM_PREFIX):
             if wanted is not None:
@@ -469,7 +469,7 @@ class StompSession:
             return self._consume(subscription_id, queue, mode, window, wanted, transient=True)
         if destination.startswith(TEMPORARY_PREFIX):
             raise FrameRefusedError(
-                f"destination {destination[:128]!r}: only the connection that made it consumes from it"
+                f"destination {destination[:128]!r}: only the connection that created it may consume from it"
             )
         name = queue_name(destination)
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)

@@ -29,14 +29,15 @@ def _header(remedy: str, *harmless: str) -> _Header:
     return _Header(frozenset(("", *harmless)), remedy)
 
 
-_NO_REPEATS: Final = _header("a message is delivered once: leave it out, and send when it is time", "0")
-_NO_EXCLUSIVE: Final = _header(
-    "there are no exclusive consumers here: leave it out, and send with JMSXGroupID to keep an order", "false"
+_NO_REPEATS: Final = _header(
+    "repeated deliveries are not supported: omit it, and send each message when it is due", "0"
 )
-_NO_TRANSFORMATION: Final = _header("bodies are delivered as they were sent: leave it out")
+_NO_EXCLUSIVE: Final = _header(
+    "exclusive consumers are not supported: omit it, and send with JMSXGroupID to keep an order", "false"
+)
+_NO_TRANSFORMATION: Final = _header("bodies are delivered as they were sent: omit it")
 _NO_ARGUMENTS: Final = _header(
-    "queues take no arguments here: leave it out; what holds for a queue is said by address-settings in "
-    "broker.toml"
+    "arguments of queues are not supported: omit it, and set address-settings in broker.toml"
 )
 
 SEND: Final[Mapping[str, _Header]] = {
@@ -47,20 +48,20 @@ SEND: Final[Mapping[str, _Header]] = {
     "transformation": _NO_TRANSFORMATION,
 }
 SUBSCRIBE: Final[Mapping[str, _Header]] = {
-    "no-local": _header("consumers get what their own connection sends: leave it out", "false"),
-    "activemq.noLocal": _header("consumers get what their own connection sends: leave it out", "false"),
+    "no-local": _header("consumers also get messages from their own connection: omit it", "false"),
+    "activemq.noLocal": _header("consumers also get messages from their own connection: omit it", "false"),
     "exclusive": _NO_EXCLUSIVE,
     "activemq.exclusive": _NO_EXCLUSIVE,
-    "activemq.priority": _header("all consumers are served in turn: leave it out", "0"),
-    "x-priority": _header("all consumers are served in turn: leave it out", "0"),
+    "activemq.priority": _header("all consumers are served in turn: omit it", "0"),
+    "x-priority": _header("all consumers are served in turn: omit it", "0"),
     "activemq.retroactive": _header(
-        "a subscription gets what is sent after it was made: leave it out", "false"
+        "a subscription gets only messages that are sent after it was made: omit it", "false"
     ),
     "activemq.maximumPendingMessageLimit": _header(
-        "nothing of what waits for a slow consumer is dropped here: leave it out", "0", "-1"
+        "messages that wait for a slow consumer are never dropped: omit it", "0", "-1"
     ),
-    "consumer-window-size": _header("windows are numbers of messages, not bytes: say prefetch-count"),
-    "credit": _header("windows are numbers of messages: say prefetch-count"),
+    "consumer-window-size": _header("windows are numbers of messages, not bytes: use prefetch-count"),
+    "credit": _header("windows are numbers of messages: use prefetch-count"),
     "transformation": _NO_TRANSFORMATION,
     "x-queue-name": _NO_ARGUMENTS,
     "x-queue-type": _NO_ARGUMENTS,
@@ -91,8 +92,8 @@ def refuse_in_send(headers: Mapping[str, str]) -> None:
         _refuse_type(headers, _TYPE_OF_SEND)
         if headers.get(_REPLY_TO, "").startswith(_TEMPORARY_TOPIC):
             raise FrameRefusedError(
-                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary topics here: "
-                "say /temp-queue/NAME"
+                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: temporary topics are not supported: "
+                f"use /temp-queue/NAME"
             )
 
 
@@ -102,8 +103,8 @@ def refuse_in_subscribe(headers: Mapping[str, str]) -> None:
     _refuse_type(headers, _TYPE_OF_SUBSCRIBE)
     if headers.get("auto-delete", "false").lower() != "false" and not _is_topic(headers):
         raise FrameRefusedError(
-            f"header 'auto-delete' is {headers['auto-delete'][:64]!r}: what becomes of a queue that nobody "
-            "uses is said by address-settings in broker.toml: leave it out"
+            f"header 'auto-delete' is {headers['auto-delete'][:64]!r}: address-settings in broker.toml "
+            f"decide when an unused queue is deleted: omit it"
         )
 
 
@@ -112,8 +113,8 @@ def _refuse_type(headers: Mapping[str, str], name: str) -> None:
     expected = "MULTICAST" if _is_topic(headers) else "ANYCAST"
     if headers.get(name, expected).strip() not in ("", expected):
         raise FrameRefusedError(
-            f"header {name!r} is {headers[name][:64]!r}: topics are /topic/NAME, queues /queue/NAME or NAME: "
-            "leave it out"
+            f"header {name!r} is {headers[name][:64]!r}: topics are /topic/NAME, queues /queue/NAME or "
+            f"NAME: omit it"
         )
 
 

@@ -124,7 +124,7 @@ def load(path: Path) -> AttachedCluster:
     except ValueError as error:
         raise UsageError(f"{where} is not TOML: {error}") from None
     if not isinstance(table.get("node"), list) or not table["node"]:
-        raise UsageError(f"{where}: no [[node]]: each broker has one, with its name and STOMP address")
+        raise UsageError(f"{where}: no [[node]]: give one for each broker, with its name and STOMP address")
     if secret := table.get("passcode-file"):
         table["passcode-file"] = str((path.parent / Path(str(secret)).expanduser()).resolve())
     return checked(where, table)
@@ -147,9 +147,11 @@ def checked(where: str, table: Mapping[str, Any]) -> AttachedCluster:
     for kind, found in (("node", names), ("hook", hooks)):
         for name in found:
             if not _NODE.fullmatch(name):
-                raise UsageError(f'{where}: {kind} "{name}": small letters, digits and hyphens make a name')
+                raise UsageError(
+                    f'{where}: {kind} "{name}": a name consists of small letters, digits and hyphens'
+                )
             if found.count(name) > 1:
-                raise UsageError(f'{where}: {kind} "{name}" stands there twice')
+                raise UsageError(f'{where}: {kind} "{name}" is listed twice')
     for node in cluster.node:
         for address in filter(None, (node.stomp, node.admin)):
             address_of(address, f'{where}: node "{node.name}": ')
@@ -185,7 +187,9 @@ def passcode(cluster: AttachedCluster) -> str | None:
         try:
             return os.environ[cluster.passcode_env]
         except KeyError:
-            raise UsageError(f"passcode-env: there is no variable {cluster.passcode_env}") from None
+            raise UsageError(
+                f"passcode-env: the environment variable {cluster.passcode_env} is not set"
+            ) from None
     if cluster.passcode_file:
         try:
             return Path(cluster.passcode_file).read_text(encoding="utf-8").strip()

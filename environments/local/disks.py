@@ -61,7 +61,7 @@ class Disks(DiskPart):
         answers = await asyncio.gather(*(self._ask(node, do, how) for node in fault.nodes))
         for node, answer in zip(fault.nodes, answers, strict=True):
             if answer is None:
-                raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
+                raise InfrastructureError(f"the disk of {node} has nothing that could be damaged")
 
     async def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Set the condition of the changed fault's disks; setting the same again has no effect."""
@@ -81,7 +81,9 @@ class Disks(DiskPart):
     def _require(self, what: str, nodes: Sequence[str]) -> None:
         for node in nodes:
             if node not in self._disks:
-                raise UsageError(f"{what}: the disk of {node} is this machine's own, which no fault reaches")
+                raise UsageError(
+                    f"{what}: {node} uses this machine's own disk, where no fault can be injected"
+                )
 
     async def _ask(self, node: str, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
         try:

@@ -105,9 +105,11 @@ class MachineDisks(Furniture):
             await boot(node)
             await self.begin(node)
             if (await node.ask("corrupt", damage=damage))["where"] is None:
-                raise InfrastructureError(f"nothing is on the disk of {node.plan.name} that could be damaged")
+                raise InfrastructureError(f"the disk of {node.plan.name} has nothing that could be damaged")
 
     def _require(self, what: str, nodes: Sequence[str]) -> None:
         for node in nodes:
             if node not in self.of:
-                raise UsageError(f"{what}: the disk of {node} is its machine's own, which no fault reaches")
+                raise UsageError(
+                    f"{what}: {node} uses its machine's own disk, where no fault can be injected"
+                )

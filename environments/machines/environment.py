@@ -134,7 +134,9 @@ class MachinesEnvironment(RealEnvironment):
             raise UsageError(refusal)
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
-            raise UsageError(f"port {taken[0]} is the agent's own on every machine: give the broker another")
+            raise UsageError(
+                f"port {taken[0]} is used by the agent on every machine: give the broker another"
+            )
         self._check_names(nodes)
         self._system = system
         self._deployed = spec, nodes

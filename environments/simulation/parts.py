@@ -62,7 +62,7 @@ class SimulatedDisks(DiskPart):
                     self._processes[node].lose_power()
                 disk.power_lost(chance)
             elif disk.corrupt(chance, fault.wanted) is None:
-                raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
+                raise InfrastructureError(f"the disk of {node} has nothing that could be damaged")
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Set the condition of the changed fault's disks, from now on."""

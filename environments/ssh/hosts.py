@@ -78,7 +78,7 @@ def load(path: Path) -> Inventory:
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     if not table.get("host") or isinstance(table["host"], dict):
-        raise UsageError(f"{path}: no [[host]]: each machine has one, with its address")
+        raise UsageError(f"{path}: no [[host]]: give one for each machine, with its address")
     file = converted(str(path), table, _File)
     hosts = [_host(f"{path}: [[host]] {number}", row, path.parent) for number, row in enumerate(file.host, 1)]
     return _inventory(str(path), path.parent / Path(file.known_hosts).expanduser(), hosts)
@@ -126,5 +126,5 @@ def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
 def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> Inventory:
     names = [name for host in hosts for name in {host.name, host.inner or host.name}]
     if twice := min((name for name in names if names.count(name) > 1), default=""):
-        raise UsageError(f"{where}: {twice} stands there twice: each machine runs one node")
+        raise UsageError(f"{where}: {twice} is listed twice: each machine runs one node")
     return Inventory(known_hosts, tuple(hosts))

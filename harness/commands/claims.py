@@ -80,23 +80,21 @@ def claims_command(
         # runs, are refused.
         for is_given, why in (
             (environment != "simulation", "--environment: refuters run in the simulation"),
-            (render is not None, "--render: the table is of the broker as it is"),
-            (system != OWN, f"--system: refuters are of {OWN}"),
-            (bool(settings), "--set: a refuter belongs to the row as it stands"),
-            (results is not None, "--results: refuters are tried anew each time"),
-            (accepted is not None, "--known: a refuted row is to be otherwise"),
+            (render is not None, "--render: the table shows the unchanged broker"),
+            (system != OWN, f"--system: refuters change the broker of {OWN}"),
+            (bool(settings), "--set: a refuter needs the unchanged row"),
+            (results is not None, "--results: refuted runs are not recorded"),
+            (accepted is not None, "--known: a refuted row must fail"),
         ):
             if is_given:
-                raise UsageError(f"--refute and {why}")
+                raise UsageError(f"--refute cannot be combined with {why}")
         return refuting.run(
             refuting.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
         )
     if results is None and (runs < 1 or recorded):
-        raise UsageError("--runs 0 and --recorded are about what --results has: give it, too")
+        raise UsageError("--runs 0 and --recorded need --results FILE, which holds the recorded runs")
     if results is not None and (system == OWN or settings):
-        raise UsageError(
-            f"--results keeps the rows of another --system than {OWN} as they stand, without --set"
-        )
+        raise UsageError(f"--results is for another --system than {OWN}, and without --set")
     choice = choose(chosen(words), system)
     tested = systems.get(system)
     check_home(tested)
@@ -110,7 +108,7 @@ def claims_command(
     for why, names in choice.left_out.items():
         click.echo(f"left out: {', '.join(names)}: {why}", err=True)
     if not scenarios:
-        raise UsageError(f"--system {system}: no scenario is left")
+        raise UsageError(f"--system {system}: none of the chosen rows can run with it")
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     if render is not None and system != OWN and results is None:

@@ -127,9 +127,9 @@ def _store(_: click.Context, __: click.Parameter, path: Path) -> Path:
     """Raise UsageError for a path that cannot be a directory, or that cannot be written to."""
     existing = next(candidate for candidate in (path, *path.absolute().parents) if os.path.lexists(candidate))
     if not existing.is_dir():
-        raise UsageError(f"--store {path}: {existing} is no directory")
+        raise UsageError(f"--store {path}: {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(f"--store {path}: nobody but its owner may write into {existing}")
+        raise UsageError(f"--store {path}: this user may not write into {existing}; choose another directory")
     return path
 
 
@@ -294,7 +294,7 @@ def resumed(store: Path, fields: Mapping[str, Any]) -> Path:
     for parameter in context.command.params:
         if parameter.name in fields:
             raise UsageError(
-                f"{parameter.opts[0]} cannot be changed with --resume: the runs that are there were drawn "
-                f"without it; begin a new {context.command.name}"
+                f"{parameter.opts[0]} cannot be changed with --resume, because the stored runs were made "
+                f"without it; start a new {context.command.name}"
             )
     return store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow

@@ -107,8 +107,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
             plan = json_value(path.read_bytes(), cls)
         except FileNotFoundError:
             raise UsageError(
-                f"{store} is not the directory of a {cls.noun}: it has no {path.name}; give what the "
-                f"{cls.noun} named as its store"
+                f"{store} is not the directory of a {cls.noun}: it has no {path.name}; give the directory "
+                f"that the {cls.noun} printed"
             ) from None
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -117,8 +117,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         current = reproduction.versions()
         if plan.versions != current:
             raise UsageError(
-                f"{store} was begun with {_words(plan.versions)}, and this is {_words(current)}: its runs "
-                f"cannot be mixed; begin a new {cls.noun}"
+                f"{store} was made with {_words(plan.versions)}, but this is {_words(current)}: runs of "
+                f"two versions cannot be mixed; start a new {cls.noun}"
             )
         runs = changes.get("runs")
         if runs is not None and plan.runs is not None and runs < plan.runs:

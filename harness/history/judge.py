@@ -94,7 +94,7 @@ def judge(
     if record is None:
         record = stores.load_run(store)
     if record.state == "running" and record.alive():
-        raise UsageError(f"{store}: this run is still going on; wait for its end or stop it")
+        raise UsageError(f"{store}: this run is still running; wait for its end or stop it")
     recover(store, keep=keep)
     changed = spec is not None
     spec = spec or stores.load_spec(store)

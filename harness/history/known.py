@@ -128,12 +128,13 @@ def _entry(where: str, row: dict[str, Any]) -> KnownFinding:
     kinds = [anomaly.name for anomaly in ANOMALIES]
     if entry.kind not in kinds:
         raise UsageError(
-            f'{where}: unknown kind "{entry.kind}": {meant(entry.kind, kinds)}a finding\'s name is its kind'
+            f'{where}: unknown kind "{entry.kind}": {meant(entry.kind, kinds)}kind must be the name of a '
+            f"finding"
         )
     if entry.claim is not None and not _CLAIM.fullmatch(entry.claim):
         raise UsageError(
-            f'{where}: claim "{entry.claim}" is none: a row of "jepsen-run claims", as RP14, or one of its '
-            "scenarios, as RP14-true"
+            f'{where}: unknown claim "{entry.claim}": give a row of "jepsen-run claims" (RP14) or one of '
+            f"its scenarios (RP14-true)"
         )
     if not entry.why.strip():
         raise UsageError(f'{where}: "why" is empty: say why it is accepted')

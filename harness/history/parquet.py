@@ -124,12 +124,14 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
         marker = msgspec.json.decode(content, type=Marker)
         if marker.version != VERSION:
             raise UsageError(
-                f"{directory / MARKER}: the history is of version {marker.version}, and this reads "
+                f"{directory / MARKER}: the history has version {marker.version}, but this program reads "
                 f"version {VERSION}"
             )
         strange = sorted(file.name for file in directory.glob("*.parquet") if file.name not in marker.files)
         if strange:
-            raise UsageError(f"{directory / strange[0]} is not of this history: {MARKER} does not name it")
+            raise UsageError(
+                f"{directory / strange[0]} does not belong to this history: {MARKER} does not name it"
+            )
         files = [directory / name for name in marker.files]
         for file, rows in zip(files, marker.files.values(), strict=True):
             row_count = pq.read_metadata(file).num_rows

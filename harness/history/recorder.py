@@ -265,7 +265,9 @@ def recover(store: Path, *, keep: bool = True) -> list[Path]:
                 "a test's store directory?)"
             )
         if not keep:
-            raise UsageError(f"{store}: this run was killed, and its history is put together by naming it")
+            raise UsageError(
+                f'{store}: this run was killed; "jepsen-run check" with this directory completes its history'
+            )
         try:
             files = parquet.write(store, read_stream(stream), parquet.files_for(stream.stat().st_size))
         except OSError as error:

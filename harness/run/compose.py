@@ -127,8 +127,8 @@ def place(
     environment, reason = environments.registry.choose(name, hosts)
     if environment.virtual and not isinstance(system, InProcess):
         raise UsageError(
-            f"brokers of system {system.name} are programs of their own, which have no virtual time: "
-            "use another --environment"
+            f"brokers of system {system.name} are real programs, which cannot run in virtual time: use "
+            f"another --environment"
         )
     if isinstance(system, Installed) and (problem := system.unplaced(environment.name)):
         if name != "auto":
@@ -144,8 +144,8 @@ def _room(brokers: int, memory_mb: int) -> None:
     free_mb = psutil.virtual_memory().available >> 20
     if free_mb < brokers * memory_mb:
         raise UsageError(
-            f"{brokers} brokers take {brokers * memory_mb} MB of memory, and {free_mb} MB are free here: "
-            "take fewer (--pairs) or smaller ones"
+            f"{brokers} brokers need {brokers * memory_mb} MB of memory, but only {free_mb} MB are free "
+            f"here: use fewer (--pairs) or smaller ones"
         )
 
 
@@ -155,8 +155,8 @@ def _check_targets(untold: Collection[str], schedule: Schedule) -> None:
         target = fault.target or nemesis.registry.get(fault.kind).default_target
         if "roles" in untold and target in ROLE_TARGETS:
             raise UsageError(
-                f"{fault.kind}: target {target}, but nobody can be asked for the brokers' roles: --target "
-                "one, or names"
+                f"{fault.kind}: target {target} needs the roles of the brokers, which this cluster does "
+                f"not tell: give --target one, or names of nodes"
             )
 
 
@@ -178,13 +178,15 @@ def compose(
     if lack := workload.lacks(system.dialect):
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
     if spec.send_again and system.dialect.once_header is None:
-        raise UsageError(f"--send-again: brokers of system {system.name} have no ids by which they take once")
+        raise UsageError(
+            f"--send-again: brokers of system {system.name} cannot recognise a repeated send by an ID"
+        )
     if spec.close_groups and not system.dialect.closing:
         raise UsageError(f"--close-groups: brokers of system {system.name} cannot be asked to close a group")
     if spec.change_selectors and not (system.dialect.topics and system.dialect.topics.remakes):
         raise UsageError(
-            f"--change-selectors: brokers of system {system.name} do not make a durable subscription anew "
-            "for another selector"
+            f"--change-selectors: brokers of system {system.name} cannot change the selector of a durable "
+            f"subscription"
         )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(

@@ -49,7 +49,7 @@ def run(
     test = compose(spec)
     if test.environment.virtual:
         raise UsageError(
-            f"--environment {environment}: what brokers do is tried with real time: local, docker or ssh"
+            f"--environment {environment}: conformance needs real time: use local, docker or ssh"
         )
     talk = sys.stderr if as_json else sys.stdout
     store = stores.create(root, spec.name)

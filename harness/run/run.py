@@ -349,9 +349,7 @@ class Run:
     async def _administer(self, node: str, command: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         system = self.test.system
         if not isinstance(system, Steered):
-            raise InfrastructureError(
-                f"brokers of {system.name} take no command {command}: it cannot be given"
-            )
+            raise InfrastructureError(f"brokers of {system.name} have no command {command}")
         return await system.administer(self.test.admin(node), command, arguments)
 
     async def _supervise(self, recorder: HistoryRecorder, held_nodes: set[str]) -> None:

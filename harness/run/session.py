@@ -105,8 +105,8 @@ def run(
         kinds = dict.fromkeys(fault.kind for fault in schedule.faults)
         if nemeses and set(nemeses) != set(kinds):
             raise UsageError(
-                f"--nemesis {','.join(nemeses)} is not what --schedule {file} has "
-                f"({', '.join(kinds) or 'no fault'}): leave one of them out"
+                f"--nemesis {','.join(nemeses)} differs from the faults of --schedule {file} "
+                f"({', '.join(kinds) or 'no fault'}): omit one of the two"
             )
     test = compose(spec, schedule, file)
     talk = sys.stderr if as_json else sys.stdout

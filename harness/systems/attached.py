@@ -233,11 +233,11 @@ class AttachedSystem:
         secret = passcode(self._cluster)  # raises UsageError if there is none
         made = self._inner.made_secrets if isinstance(self._inner, Secretive) else ()
         if "passcode" in made and secret is None and self._cluster.dialect.get("passcode") is None:
-            raise UsageError(f"brokers of {self.name} let nobody in without a secret of theirs: passcode-env")
+            raise UsageError(f"brokers of {self.name} refuse clients without a secret: give passcode-env")
         if "admin" in made and any(node.admin for node in self._cluster.node):
             raise UsageError(
-                f"admin: brokers of {self.name} answer only those who deployed them; leave it out, and ask "
-                "for their roles by [roles]"
+                f"admin: brokers of {self.name} answer only the program that deployed them; omit admin, "
+                f"and give [roles]"
             )
         removals: list[str] = []
         refusals: dict[str, str] = {}
@@ -255,7 +255,7 @@ class AttachedSystem:
                 await self._has_role(node.name)
         if len(refusals) == len(self._cluster.node):
             why = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-            raise InfrastructureError(f"no broker lets clients in: {why}")
+            raise InfrastructureError(f"no broker accepts clients: {why}")
         for name, words in refusals.items() if self._tells_roles else ():
             await self._is_not_live(name, words)
         for node in self._cluster.node if self._managed else ():
@@ -357,11 +357,11 @@ class AttachedSystem:
         if failed is not None:
             why = str(failed) or f"nothing within {self.patience.silence_s:g} s"
             raise InfrastructureError(
-                f"{node} lets clients in, but not who asks for its role: {why}"
+                f"{node} accepts clients, but the request for its role failed: {why}"
             ) from failed
         meant = "is no role, and has none of the patterns of words" if role == UNCLEAR else f"means {role}"
         answered = self._answered.get(node, role)
-        raise UsageError(f'[roles]: {node} lets clients in, but its answer {meant}: "{answered}"')
+        raise UsageError(f'[roles]: {node} accepts clients, but its answer {meant}: "{answered}"')
 
     async def _is_not_live(self, node: str, why: str) -> None:
         """Raise UsageError if a broker that lets no client in reports that it is live.
@@ -371,8 +371,8 @@ class AttachedSystem:
         with suppress(OSError):
             if (await self.status(Address(node, 0))).role == "live":
                 raise UsageError(
-                    f"[roles]: {node} is said to be live, and lets no client in ({why}): is it the one "
-                    "that is asked?"
+                    f"[roles]: {node} is reported as live, but accepts no client ({why}): does [roles] "
+                    f"ask the right broker?"
                 )
 
     async def _open(self, node: str, at: Address) -> StompClient:
@@ -418,8 +418,8 @@ class AttachedSystem:
         if got != 1:
             receivers = "both of two subscribers" if got else f"no subscriber within {CONNECT_S:g} s"
             raise UsageError(
-                f"{destination} of {node} is no queue: {receivers} got what was sent there once; headers "
-                "that make it one belong into durable and subscribe of [dialect]"
+                f"{destination} of {node} is no queue: {receivers} got a message that was sent once; put "
+                f"the headers that make it a queue into durable and subscribe of [dialect]"
             )
 
     async def _looked(self, spec: TestSpec, node: str, at: Address) -> list[str]:
@@ -446,8 +446,8 @@ class AttachedSystem:
         theirs = [message.queue for message in stored if payload.decode(message.body) is not None]
         if theirs:
             raise UsageError(
-                f"{theirs[0]} of {node} has messages of another test ({len(theirs)} in all): at the end they "
-                "would be taken for this one's; empty it"
+                f"{theirs[0]} of {node} has messages of another test ({len(theirs)} in all): at the end "
+                f"they would be counted as this test's; empty the queue"
             )
 
     async def _emptied(self, client: StompClient, number: str, queue: str, node: str) -> int:
@@ -491,7 +491,7 @@ def _weakest(alternatives: Sequence[Promises]) -> Promises:
     }
     weakest = msgspec.structs.replace(alternatives[0], **common)
     if any(msgspec.structs.replace(promised, **common) != weakest for promised in alternatives):
-        raise UsageError("what its policies promise cannot be compared: name one (policy)")
+        raise UsageError("the promises of its policies cannot be compared: give one with the key policy")
     return weakest
 
 

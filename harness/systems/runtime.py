@@ -31,7 +31,7 @@ def heap_mb(option: str) -> int:
     """
     size = re.fullmatch(r"(\d+)([mMgG])", option)
     if size is None:
-        raise UsageError(f"--set jvm.heap={option}: it must be a number and m or g, as 256m")
+        raise UsageError(f"--set jvm.heap={option}: it must be a number with m or g, for example 256m")
     return int(size[1]) * (1024 if size[2] in "gG" else 1)
 
 

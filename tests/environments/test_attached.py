@@ -48,8 +48,8 @@ def flags(tmp_path, *names, **more):
         ("[[node]", "is not TOML"),
         (NODE.replace("127.0.0.1:1", "127.0.0.1"), '"127.0.0.1" is no address: expected host:port'),
         (NODE.replace("127.0.0.1:1", "h:70000"), "is no address"),
-        (NODE.replace("a1", "A 1"), 'node "A 1": small letters'),
-        (NODE + NODE, 'node "a1" stands there twice'),
+        (NODE.replace("a1", "A 1"), 'node "A 1": a name consists of small letters'),
+        (NODE + NODE, 'node "a1" is listed twice'),
         (NODE.replace("stomp", "stmop"), '[[node]] 1: unknown key "stmop": did you mean "stomp"?'),
         ("polcy = 1\n" + NODE, 'unknown key "polcy": did you mean "policy"?'),
         (
@@ -77,7 +77,7 @@ def test_a_secret_stays_out_of_what_is_stored(tmp_path, monkeypatch):
     assert cluster.passcode(found) == "hush"
     assert "hush" not in msgspec.json.encode(found).decode()
     named = described(tmp_path, 'passcode-env = "HUSH"\n' + NODE)
-    with pytest.raises(UsageError, match="there is no variable HUSH"):
+    with pytest.raises(UsageError, match="the environment variable HUSH is not set"):
         cluster.passcode(named)
     monkeypatch.setenv("HUSH", "hush")
     assert cluster.passcode(named) == "hush"

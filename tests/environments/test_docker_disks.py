@@ -64,7 +64,7 @@ def test_disks_of_containers_break_and_heal_on_the_node_itself():
             await environment.inject("disk-slow", nodes=["b1"], options={"delay_ms": 20.0})
             assert (await seen(environment, "b1")).startswith("slow ")
             await environment.inject("power-loss", nodes=["b1"])
-            with pytest.raises(InfrastructureError, match="nothing is on the disk of b1"):
+            with pytest.raises(InfrastructureError, match="the disk of b1 has nothing"):
                 await environment.inject("disk-corrupt", nodes=["b1"])
             await environment.kill("a1")
             await environment.inject("disk-corrupt", nodes=["a1"])

@@ -113,7 +113,7 @@ def test_the_power_goes_out_for_running_brokers_and_takes_what_was_not_synced(tm
 def test_bits_are_flipped_under_stopped_brokers_only(tmp_path):
     async def main():
         async with deployed(tmp_path) as environment:
-            with pytest.raises(InfrastructureError, match="nothing is on the disk of a1"):
+            with pytest.raises(InfrastructureError, match="the disk of a1 has nothing"):
                 await environment.inject("disk-corrupt", nodes=["a1"])
             await asyncio.to_thread(written, data_of(tmp_path, "a1") / "x", bytes(100), sync=True)
             await environment.start("a1")
@@ -135,7 +135,7 @@ def test_bits_are_flipped_under_stopped_brokers_only(tmp_path):
 def test_a_node_without_such_a_disk_says_so(tmp_path):
     async def main():
         async with deployed(tmp_path, nodes=NODES) as environment:
-            with pytest.raises(UsageError, match="the disk of a1 is this machine's own"):
+            with pytest.raises(UsageError, match="a1 uses this machine's own disk"):
                 await environment.inject("disk-full", nodes=["a1"])
 
     uvloop.run(main())

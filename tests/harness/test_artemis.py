@@ -267,9 +267,9 @@ def test_more_brokers_than_there_is_memory_for_are_one_line(tmp_path, monkeypatc
     words = ["--system", "artemis", "--environment", "local", "--pairs", "2", "--set", "*:jvm.heap=900g"]
     assert cli.run(words) == 254
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("jepsen-run: 4 brokers take 3686920 MB of memory, and ")
+    assert line.startswith("jepsen-run: 4 brokers need 3686920 MB of memory, but only ")
     assert cli.run([*words[:-1], "*:jvm.heap=much"]) == 254
-    assert "jvm.heap=much: it must be a number and m or g" in capsys.readouterr().err
+    assert "jvm.heap=much: it must be a number with m or g" in capsys.readouterr().err
 
 
 def test_on_another_machine_its_jars_are_where_they_were_put(tmp_path, monkeypatch):

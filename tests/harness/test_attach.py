@@ -220,7 +220,7 @@ def test_where_nobody_lets_clients_in_it_is_unknown(tmp_path, capsys):
     file = write(tmp_path / "cluster.toml", 1)
     status, _, err = run(capsys, "--attach", file, "--store", str(tmp_path / "store"))
     assert status == 2
-    assert "no broker lets clients in: a1: " in err
+    assert "no broker accepts clients: a1: " in err
 
 
 ROLES = """[roles]
@@ -253,17 +253,17 @@ def test_roles_are_asked_for_by_a_command(tmp_path, command, role, node_id, epoc
         (
             """echo '{"error": "Origin is not allowed"}'""",
             UsageError,
-            r"""\[roles\]: a1 lets clients in, but its answer is no role, .*: "{"error": "Origin""",
+            r"""\[roles\]: a1 accepts clients, but its answer is no role, .*: "{"error": "Origin""",
         ),
         (
             "nonsense || echo stopped",
             UsageError,
-            'a1 lets clients in, but its answer means stopped: "stopped"',
+            'a1 accepts clients, but its answer means stopped: "stopped"',
         ),
         (
             "echo no console >&2; false",
             InfrastructureError,
-            "a1 lets clients in, but not who asks for its role: .*no console",
+            "a1 accepts clients, but the request for its role failed: .*no console",
         ),
     ],
 )
@@ -291,7 +291,7 @@ def test_a_broker_that_serves_and_says_no_role_that_can_be_true_is_told_at_once(
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        ("echo live", r"\[roles\]: b1 is said to be live, and lets no client in \(.*\): is it the one"),
+        ("echo live", r"\[roles\]: b1 is reported as live, but accepts no client \(.*\): does \[roles\] ask"),
         ("[ {node} = a1 ] && echo live || echo stopped", ""),
         ("[ {node} = a1 ] && echo live", ""),
     ],
@@ -347,7 +347,7 @@ def test_roles_are_asked_for_by_a_url(tmp_path):
         (["--set", "*:a=1"], "--set and --attach"),
         (["--nemesis", "kill"], "fault 1 (kill): this environment cannot do it: an attached cluster"),
         (["--nemesis", "partition"], "fault 1 (partition): this environment cannot do it"),
-        (["--nemesis", "hook", "--target", "live"], "hook: target live, but nobody can be asked for"),
+        (["--nemesis", "hook", "--target", "live"], "hook: target live needs the roles of the brokers"),
         (
             ["--nemesis", "late-start"],
             "never starts, configures or commands an attached cluster:",
@@ -372,7 +372,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, capsys, words, complaint):
     ("top", "complaint"),
     [
         ('system = "owm"', 'unknown system "owm": did you mean "own"?'),
-        ('passcode-env = "NOT_THERE"', "there is no variable NOT_THERE"),
+        ('passcode-env = "NOT_THERE"', "the environment variable NOT_THERE is not set"),
     ],
 )
 def test_a_system_or_a_secret_that_is_not_there_is_one_line(tmp_path, capsys, top, complaint):
@@ -395,14 +395,16 @@ def looked_first(table):
 def test_brokers_whose_secrets_nobody_has_are_not_asked_with_others(system, monkeypatch):
     monkeypatch.setenv("SECRET", "theirs")
     asked = {"system": system, "passcode-env": "SECRET", "node": [NODE | {"admin": "127.0.0.1:1"}]}
-    with pytest.raises(UsageError, match=f"admin: brokers of {system} answer only those who deployed them"):
+    with pytest.raises(
+        UsageError, match=f"admin: brokers of {system} answer only the program that deployed them"
+    ):
         looked_first(asked)
-    with pytest.raises(InfrastructureError, match="no broker lets clients in"):
+    with pytest.raises(InfrastructureError, match="no broker accepts clients"):
         looked_first({**asked, "node": [NODE]})
 
 
 def test_nobody_comes_in_with_a_passcode_that_was_made_for_the_run():
-    with pytest.raises(UsageError, match="brokers of rabbitmq let nobody in without a secret of theirs"):
+    with pytest.raises(UsageError, match="brokers of rabbitmq refuse clients without a secret"):
         looked_first({"system": "rabbitmq", "node": [NODE]})
 
 

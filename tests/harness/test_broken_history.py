@@ -163,7 +163,7 @@ def test_a_marker_of_another_version_is_refused(batch, capsys):
     status, _, err = check(capsys, str(batch / "a"))
     assert (status, err) == (
         254,
-        f"jepsen-run: {marker}: the history is of version 2, and this reads version 1\n",
+        f"jepsen-run: {marker}: the history has version 2, but this program reads version 1\n",
     )
 
 
@@ -171,8 +171,11 @@ def test_a_part_file_that_is_there_twice_is_refused(batch, capsys):
     part = part_of(batch / "a")
     shutil.copy(part, part.with_name("part-00007.parquet"))
     status, _, err = check(capsys, str(batch / "a"))
-    assert (status, err) == (254, (f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this "
-                                  f"history: {parquet.MARKER} does not name it\n"))  # fmt: skip
+    extra = part.with_name("part-00007.parquet")
+    assert (status, err) == (
+        254,
+        f"jepsen-run: {extra} does not belong to this history: {parquet.MARKER} does not name it\n",
+    )
 
 
 def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):

@@ -363,16 +363,16 @@ def test_rows_run_with_a_system_and_are_kept_and_judged_again(echo, tmp_path, mo
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("RP4",), "--system echo: no scenario is left"),
-        (("RP11", "--runs", "0"), "--runs 0 and --recorded are about what --results has"),
-        (("RP11", "--recorded"), "--runs 0 and --recorded are about what --results has"),
+        (("RP4",), "--system echo: none of the chosen rows can run with it"),
+        (("RP11", "--runs", "0"), "--runs 0 and --recorded need --results FILE"),
+        (("RP11", "--recorded"), "--runs 0 and --recorded need --results FILE"),
         (("RP11", "--render", "x.md"), "are rendered from --results FILE"),
-        (("RP11", "--results", "x.json", "--set", "*:a=1"), "--results keeps the rows"),
+        (("RP11", "--results", "x.json", "--set", "*:a=1"), "--results is for another --system than own"),
         (
             ("RP11", "--results", "/nowhere/x.json"),
             "--results /nowhere/x.json: there is no directory /nowhere",
         ),
-        (("RP11", "--environment", "simulation"), "have no virtual time"),
+        (("RP11", "--environment", "simulation"), "cannot run in virtual time"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(echo, words, complaint):

@@ -73,7 +73,10 @@ def run(capsys, *words):
         (["search", "--time-limit", "x"], "'x' is not a valid number"),
         (["claims", "XX9"], "there are the families CL, CO, "),
         (["--set", "acceptor.connection-ttl=3"], "is not NODE:property=value"),
-        (["conformance", "--environment", "simulation"], "tried with real time: local, docker or ssh"),
+        (
+            ["conformance", "--environment", "simulation"],
+            "conformance needs real time: use local, docker or ssh",
+        ),
         (["--set", "*:acceptor.conection-ttl=3"], "did you mean 'acceptor.connection-ttl'?"),
         (
             ["--set", "*:acceptor.ssl-enabled=true"],
@@ -95,8 +98,8 @@ def run(capsys, *words):
             ["--nemesis", "hook"],
             "hook: a command of yours runs, and another one undoes it (--attach): give the file that has it",
         ),
-        (["--store", "/dev/null/store"], "--store /dev/null/store: /dev/null is no directory"),
-        (["search", "--store", "/dev/null"], "--store /dev/null: /dev/null is no directory"),
+        (["--store", "/dev/null/store"], "--store /dev/null/store: /dev/null is not a directory"),
+        (["search", "--store", "/dev/null"], "--store /dev/null: /dev/null is not a directory"),
         (["search", "--length", "-1"], "'--length': -1.0 is not in the range x>0"),
         (["search", "--nemesis", "nfs-stall"], "nfs-stall with --policy replication: no broker of this test"),
         (["search", "--nemesis", "hook"], "hook: --environment simulation cannot do it: this environment"),
@@ -127,8 +130,8 @@ def test_a_nemesis_beside_a_schedule_of_others_is_refused(capsys, tmp_path, aske
     schedules.save(Schedule(faults=(Fault(kind="partition", start_s=1.0),)), file)
     status, _, err = run(capsys, "--nemesis", asked, "--schedule", str(file))
     assert status == 254
-    has = f"--nemesis {asked} is not what --schedule {file} has (partition)"
-    assert err == f"jepsen-run: {has}: leave one of them out\n"
+    has = f"--nemesis {asked} differs from the faults of --schedule {file} (partition)"
+    assert err == f"jepsen-run: {has}: omit one of the two\n"
 
 
 def test_a_nemesis_beside_a_schedule_of_its_own_is_not_refused(capsys, tmp_path, monkeypatch):

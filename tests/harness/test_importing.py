@@ -220,7 +220,7 @@ def test_a_run_that_was_imported_is_a_run_like_others(tmp_path, capsys):
 
 
 REFUSED = {
-    "a topic": ([{**SEND, "queue": "/topic/news"}], 1, "topics are not taken"),
+    "a topic": ([{**SEND, "queue": "/topic/news"}], 1, "topics cannot be imported"),
     "an unknown field": ([{**SEND, "mesage": 1}], 1, 'unknown field "mesage": did you mean "message"?'),
     "no time": ([{"process": 1, "type": "ok", "f": "send"}], 1, 'it has no "time"'),
     "time goes back": ([SEND, {**SEND, "time": 0, "type": "ok"}], 2, "time goes back to 0 ns from 1 ns"),
@@ -229,11 +229,11 @@ REFUSED = {
     "another f": ([{**SEND, "f": "snd"}], 1, 'f is "snd": no client does that; did you mean "send"?'),
     "no message": ([{**SEND, "message": None}], 1, 'send has no "message"'),
     "an answer to nothing": ([{**SEND, "type": "ok"}], 1, "completes what that process has not invoked"),
-    "a question that is open": ([{**SEND, "f": "ack"}, {**SEND, "f": "ack"}], 2, "has no answer yet"),
+    "a question that is open": ([{**SEND, "f": "ack"}, {**SEND, "f": "ack"}], 2, "has not completed"),
     "a message twice": (
         [SEND, {**SEND, "type": "ok"}, {**SEND, "process": "q"}],
         3,
-        "is asked for a second time",
+        "is invoked a second time",
     ),
     "a text for a number": (
         [SEND, {**SEND, "process": 4}],
@@ -305,7 +305,7 @@ DAMAGED = {
         (b'{"a\n" "b\n\n', "line 2: a text that begins here is not closed"),
         (
             b"{:type :invoke, :f :read, :process 1, :time 1}",
-            "line 1: :f is :read, which is not of a queue or a log",
+            "line 1: :f is :read, but an operation of a queue or log is one of",
         ),
         (
             b"{:type :invoke, :f :enqueue, :process 1, :value 1, :time 1.5}",
@@ -332,13 +332,13 @@ DAMAGED = {
             "the :value of a :drain is 1: it must be a vector",
         ),
         (b"{:type :ok, :f :poll, :process 1, :value [[:poll 1]] :time 0}", "is no poll"),
-        (b"#_", "line 1: a tag or discard with nothing behind it"),
+        (b"#_", "line 1: nothing follows a tag or discard"),
         (b"[" * 200, "more than 100 deep"),
         (b"1/0", "line 1: '1/0' is no number"),
         (b"9" * 5000, "is no number"),
         (b"\\zzz", "is no character"),
         (b"#:a [1]", "it must be a map"),
-        (b"[] 1", "stands behind the end"),
+        (b"[] 1", "follows the end of the history"),
     ],
 }
 
@@ -636,7 +636,7 @@ STRANGE: dict[str, tuple[list[str], str]] = {
             op(1, "invoke", "dequeue", "[1 nil]"),
             op(1, "ok", "dequeue", "[3 2]"),
         ],
-        "process 1 asked for key 1, and this answers key 3",
+        "for key 1, but this completes it for key 3",
     ),
     "a map is a key": (
         [op(0, "invoke", "enqueue", "[{1 2} 2]")],
@@ -645,7 +645,7 @@ STRANGE: dict[str, tuple[list[str], str]] = {
     "half of a surrogate pair": ([op(0, "invoke", "enqueue", r'"\ud83d"')], "one half of a surrogate pair"),
     "two dequeues of a drain": (
         [DRAIN, op(3, "invoke", "dequeue"), op(3, "invoke", "dequeue")],
-        "asks for :dequeue and has no answer to :dequeue yet",
+        "invokes :dequeue before its earlier :dequeue has completed",
     ),
 }
 
@@ -732,7 +732,11 @@ def test_what_cannot_be_opened_or_has_no_name_is_told(tmp_path):
     for file, kind, words in (
         (tmp_path / "none.edn", None, "cannot be read: No such file"),
         (tmp_path, "csv", "cannot be read: Is a directory"),
-        (tmp_path / "h.txt", None, "its name does not say what it is: give --format jepsen-edn, jsonl, csv"),
+        (
+            tmp_path / "h.txt",
+            None,
+            "the file's name does not show its format: give --format jepsen-edn, jsonl, csv",
+        ),
         (tmp_path / "h.txt", "json", 'unknown format "json": did you mean "jsonl"?'),
     ):
         with pytest.raises(UsageError, match=words.replace("?", r"\?")):

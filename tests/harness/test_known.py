@@ -255,7 +255,7 @@ def file(tmp_path):
         (FILE.format(until="9999-12-31") + "polcy = 'x'", 'unknown key "polcy": did you mean "policy"?'),
         (
             FILE.format(until="9999-12-31") + "claim = 'RP'",
-            'claim "RP" is none: a row of "jepsen-run claims"',
+            'unknown claim "RP": give a row of "jepsen-run claims"',
         ),
         (
             FILE.format(until="9999-12-31") + "claim = 'RP14-treu'",

@@ -119,7 +119,7 @@ def test_groups_are_promised_where_one_consumer_of_a_queue_is_active():
         ("standalone", {"*": {"imq.cluster.masterbroker": "a1"}}, "unknown property of openmq with policy"),
         ("ha-database", {"a1": {"imq.cluster.monitor.interval": "soon"}}, "soon: it must be a whole number"),
         ("ha-database", {"z1": {"jvm.heap": "1g"}}, 'no node "z1"'),
-        ("ha-database", {"*": {"jvm.heap": "much"}}, "it must be a number and m or g"),
+        ("ha-database", {"*": {"jvm.heap": "much"}}, "it must be a number with m or g"),
     ],
 )
 def test_a_property_that_is_none_is_one_line(policy, setting, complaint):

@@ -92,7 +92,7 @@ def test_who_does_not_hold_the_log_changes_nothing_of_a_search_that_goes_on(part
     plan = (part / SearchPlan.file()).read_bytes()
     with log.Log(part, SearchPlan.load(part)):
         assert resume(part, "--runs", "9") == judging.USAGE
-    assert "this search is still going on" in capsys.readouterr().err
+    assert "this search is still running" in capsys.readouterr().err
     assert (part / SearchPlan.file()).read_bytes() == plan
 
 
@@ -221,7 +221,7 @@ def test_the_log_of_another_search_is_not_taken_for_its_own(part, tmp_path, caps
     capsys.readouterr()
     assert resume(part) == judging.USAGE
     assert capsys.readouterr().err == (
-        f"jepsen-run: {part / log.FILE} is of another search than search.json beside it\n"
+        f"jepsen-run: {part / log.FILE} belongs to another search than search.json in the same directory\n"
     )
 
 
@@ -230,7 +230,7 @@ def test_a_search_that_is_still_going_on_is_not_joined(part, capsys):
     with log.Log(part, plan):
         assert resume(part) == judging.USAGE
     assert capsys.readouterr().err == (
-        f"jepsen-run: {part}: this search is still going on; wait for its end or stop it\n"
+        f"jepsen-run: {part}: this search is still running; wait for its end or stop it\n"
     )
 
 
@@ -254,7 +254,7 @@ def test_another_version_does_not_go_on_with_it(part, capsys):
     other = msgspec.structs.replace(plan, versions={**plan.versions, "jepsen-run": "0.0.0"})
     (part / SearchPlan.file()).write_bytes(msgspec.json.encode(other))
     assert resume(part) == judging.USAGE
-    assert "was begun with jepsen-run 0.0.0" in capsys.readouterr().err
+    assert "was made with jepsen-run 0.0.0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,7 @@ def test_what_is_no_search_is_refused(tmp_path, capsys):
     assert resume(tmp_path) == judging.USAGE
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(
-        f"{tmp_path} is not the directory of a search: it has no search.json; give what the search "
-        "named as its store"
+        f"{tmp_path} is not the directory of a search: it has no search.json; give what the search printed"
     )
     assert second.startswith(f"jepsen-run: {tmp_path / 'search.json'} is not the plan of a search: ")
 

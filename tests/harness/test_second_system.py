@@ -31,7 +31,7 @@ def echo(monkeypatch, capsys):
     return run
 
 
-PROGRAMS = "brokers of system echo are programs of their own, which have no virtual time"
+PROGRAMS = "brokers of system echo are real programs, which cannot run in virtual time"
 LOCAL = (
     "--system", "echo", "--policy", "alone", "--environment", "local", "--pairs", "2", "--seed", "1",
     "--rate", "40", "--producers", "2", "--consumers", "3", "--groups", "4",
@@ -115,7 +115,7 @@ def test_the_list_is_of_one_system(echo):
         ),
         (
             ("claims", "RP1", "--refute", "--system", "echo"),
-            "--refute and --system: refuters are of own",
+            "--refute cannot be combined with --system: refuters change the broker of own",
         ),
         (
             ("--system", "echo", "--policy", "alone", "--environment", "simulation"),

@@ -396,7 +396,7 @@ def test_a_sweep_of_another_version_is_not_mixed(copy, capsys):
     other = msgspec.structs.replace(plan, versions={**plan.versions, "jepsen-run": "0.0.0"})
     (copy / SweepPlan.file()).write_bytes(msgspec.json.encode(other))
     assert cli.run(["sweep", "--resume", str(copy)]) == judging.USAGE
-    assert "was begun with jepsen-run 0.0.0" in capsys.readouterr().err
+    assert "was made with jepsen-run 0.0.0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

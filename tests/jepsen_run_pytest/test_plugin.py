@@ -145,7 +145,10 @@ def test_known(check_history, assert_valid):
         ('check_history([{"time": 0}])', 'event 1: it has no "process": each has time, process, type and f'),
         ('check_history("nowhere.jsonl")', "nowhere.jsonl cannot be read: No such file or directory"),
         ('check_history(".")', ". has no history in it: *"),
-        ('check_history(".", drained=True)', ". is a run, which says itself how it ended: omit --drained"),
+        (
+            'check_history(".", drained=True)',
+            ". is a run, which already records how it ended: omit --drained",
+        ),
     ],
 )
 def test_wrong_arguments_are_one_line(user, call, problem):

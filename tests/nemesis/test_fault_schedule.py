@@ -182,7 +182,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),
         (Fault(kind="late-start", start_s=2, target="a2"), "start-s is 2: it must be 0"),
-        (Fault(kind="late-start", start_s=0, target="a2", after="failover/taken"), "after: it takes none"),
+        (Fault(kind="late-start", start_s=0, target="a2", after="failover/taken"), "after: not possible"),
         (
             Fault(kind="kill", start_s=0, after="failover/take"),
             'after: unknown event "failover/take": did you mean "failover/taken"?',

@@ -118,9 +118,15 @@ def test_it_counts_only_if_the_named_expectation_fails_in_every_run():
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--environment", "local"), "--refute and --environment: refuters run in the simulation"),
-        (("--render", "x.md"), "--refute and --render: the table is of the broker as it is"),
-        (("--set", "*:x=1"), "--refute and --set: a refuter belongs to the row as it stands"),
+        (
+            ("--environment", "local"),
+            "--refute cannot be combined with --environment: refuters run in the simulation",
+        ),
+        (
+            ("--render", "x.md"),
+            "--refute cannot be combined with --render: the table shows the unchanged broker",
+        ),
+        (("--set", "*:x=1"), "--refute cannot be combined with --set: a refuter needs the unchanged row"),
     ],
 )
 def test_what_would_make_another_row_of_it_is_refused(words, why, capsys):

@@ -63,7 +63,7 @@ def test_no_two_have_a_producer_or_a_message_in_common(ran):
     [
         ("bank,quue", 'unknown workload "quue": did you mean "queue"'),
         ("bank,bank", "names one workload twice"),
-        ("mixed,bank", "mixed is all of them, and goes with no other"),
+        ("mixed,bank", "mixed contains all workloads: give it alone"),
         ("bank:0", 'the weight "0" must be a number'),
     ],
 )

@@ -280,7 +280,11 @@ class Life(LeasedReign):
         except (JournalError, OSError) as error:
             # The victim's other messages are served nevertheless; a consumer of this one is cut off
             # and gets the reason.
-            _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
+            _log.error(
+                "ha-database: large messages or pages of %s could not be cleaned up: %s",
+                victim.broker_id,
+                error,
+            )
 
     async def _gained(self) -> tuple[list[int], list[Record]]:
         """Return the store sessions that are ours and not served yet, and their records."""

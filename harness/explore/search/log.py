@@ -37,7 +37,7 @@ class Log:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{store}: this search is still going on; wait for its end or stop it") from None
+            raise UsageError(f"{store}: this search is still running; wait for its end or stop it") from None
         self._plan = plan
 
     def read(self) -> Iterator[ExploredRun]:
@@ -63,7 +63,9 @@ class Log:
                 f"{self.path}: line {number} is not a run of a search ({error}): {mend}"
             ) from None
         if number == 1 and drawn(self._plan, record.number) != (record.spec, record.schedule):
-            raise UsageError(f"{self.path} is of another search than {self._plan.file()} beside it")
+            raise UsageError(
+                f"{self.path} belongs to another search than {self._plan.file()} in the same directory"
+            )
         return record
 
     def add(self, record: ExploredRun) -> None:

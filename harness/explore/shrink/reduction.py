@@ -72,7 +72,7 @@ def run(request: ShrinkRequest) -> int:
         raise UsageError(f"--need {need} is more than --times {times}")
     if environment == replay.SIMULATED:
         if len(request.findings) > 1:
-            raise UsageError("--finding: in the simulation one is made smaller at a time")
+            raise UsageError("--finding: the simulation makes one finding smaller at a time; give one name")
         return _simulated(request, start, findings[0])
     compose(start.spec, start.schedule)  # raises UsageError before anything is written
     plan = ShrinkPlan(
@@ -100,14 +100,12 @@ def _findings_to_keep(request: ShrinkRequest, recorded: Reproduction) -> tuple[s
     for name in request.findings:
         choose("finding", name, [anomaly.name for anomaly in ANOMALIES])
         if recorded.findings and name not in recorded.findings:
-            raise UsageError(
-                f"--finding {name}: what was found in {request.path} is {', '.join(recorded.findings)}"
-            )
+            raise UsageError(f"--finding {name}: {request.path} has only {', '.join(recorded.findings)}")
     names = request.findings or recorded.findings
     if not names:
         raise UsageError(
-            f"{request.path}: nothing was found there, so there is nothing to make smaller; what may come "
-            "of it is named by --finding"
+            f"{request.path} has no finding to make smaller; give --finding with one that its faults may "
+            f"cause"
         )
     return reproduction.ordered(names)
 

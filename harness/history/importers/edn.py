@@ -189,7 +189,7 @@ class _Reader:
         if self._prefix and piece != "{":
             raise EdnError(line, f"#:{self._prefix} is followed by {piece!r:.30}: it must be a map")
         if self._over and not self._stack and kind != "discard":
-            raise EdnError(line, f"{piece!r:.30} stands behind the end of all forms")
+            raise EdnError(line, f"{piece!r:.30} follows the end of the history")
         if kind == "open":
             if not self._begun and not self._stack and piece in "[(":
                 self._whole, self._begun = _Open(piece, line), True
@@ -217,7 +217,7 @@ class _Reader:
         """Raise EdnError for a form that is not closed."""
         for unclosed in (*self._stack[:1], *([self._whole] if self._whole is not None else ())):
             if unclosed.sign in _PREFIXES:
-                raise EdnError(unclosed.line, "a tag or discard with nothing behind it")
+                raise EdnError(unclosed.line, "nothing follows a tag or discard")
             raise EdnError(unclosed.line, f'"{unclosed.sign}" is not closed: the file ends before')
         if self._prefix:
             raise EdnError(0, f"#:{self._prefix} is followed by nothing: it must be a map")
@@ -244,9 +244,9 @@ def _is_opaque(prefix: _Open) -> bool:
 
 def _closed(opened: _Open, piece: str, line: int) -> Any:
     if opened.sign in _PREFIXES:
-        raise EdnError(line, "a tag or discard with nothing behind it")
+        raise EdnError(line, "nothing follows a tag or discard")
     if piece != _CLOSES[opened.sign]:
-        raise EdnError(line, f'"{piece}" closes "{opened.sign}" of line {opened.line}')
+        raise EdnError(line, f'"{piece}" does not close "{opened.sign}" of line {opened.line}')
     if opened.sign != "{":
         return {"[": tuple, "(": List, "#{": Set}[opened.sign](opened.forms)
     if len(opened.forms) % 2:
@@ -321,7 +321,7 @@ def _escaped(escape: re.Match[str], line: int) -> str:
     if len(word) > 1:
         return chr(int(word[1:], 16))
     if word not in _ESCAPES:
-        raise EdnError(line, f'"\\{word}" in a text stands for nothing')
+        raise EdnError(line, f'"\\{word}" in a text is an unknown escape')
     return _ESCAPES[word]
 
 

@@ -46,8 +46,8 @@ _BYTES_A_ROW: Final = 80
 _BYTES_PACKED: Final = 10
 """Bytes of a history that gzip compresses to one; only the order of magnitude matters."""
 UNDRAINED: Final = (
-    "nothing says that all was received in the end, so lost messages cannot be told: --drained says so, or "
-    "an event of the history"
+    "the history does not say that every queue was emptied at the end, so lost messages "
+    "cannot be recognised: give --drained, or record the event"
 )
 
 
@@ -154,7 +154,8 @@ def _kind_of(file: Path) -> str:
     kind = _SUFFIXES.get(_without_gzip(file).suffix.lower())
     if kind is None:
         raise UsageError(
-            f"{_printable(file)}: its name does not say what it is: give --format {', '.join(FORMATS)}"
+            f"{_printable(file)}: the file's name does not show its format: give --format "
+            f"{', '.join(FORMATS)}"
         )
     return kind
 

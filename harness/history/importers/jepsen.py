@@ -77,12 +77,12 @@ class Jepsen:
         logs = f in LOG_OPERATIONS
         if not logs and f not in QUEUE_OPERATIONS:
             accepted = ", ".join(f":{name}" for name in (*QUEUE_OPERATIONS, *LOG_OPERATIONS))
-            raise IntakeError(f":f is :{f}, which is not of a queue or a log: {accepted}")
+            raise IntakeError(f":f is :{f}, but an operation of a queue or log is one of {accepted}")
         if self._of is None:
             self._of = LogOperations() if logs else QueueOperations()
         if isinstance(self._of, LogOperations) != logs:
             raise IntakeError(
-                f":{f} stands among operations of another kind: a history is of a queue or of a log"
+                f":{f} is mixed with operations of the other kind: a history is of a queue or of a log"
             )
         return self._of
 

@@ -44,12 +44,12 @@ class LogOperations:
         if op.type == "invoke":
             if request is not None:
                 raise IntakeError(
-                    f"process {op.process} asks for :{op.f} and has no answer to :{request.f} yet"
+                    f"process {op.process} invokes :{op.f} before its :{request.f} has completed"
                 )
             self._requests[op.process] = op
         elif request is not None:
             if request.f != op.f:
-                raise IntakeError(f"process {op.process} asked for :{request.f}, and this answers :{op.f}")
+                raise IntakeError(f"process {op.process} invoked :{request.f}, but this completes :{op.f}")
             del self._requests[op.process]
         if op.f in ("subscribe", "assign"):
             self._chosen(op)

@@ -101,7 +101,7 @@ class QueueOperations:
         elif op.type == "invoke":
             yield from self._requested(op, open_)
         elif open_ is not None and open_.op.f != op.f:
-            raise IntakeError(f"process {op.process} asked for :{open_.op.f}, and this answers :{op.f}")
+            raise IntakeError(f"process {op.process} invoked :{open_.op.f}, but this completes :{op.f}")
         else:
             self._open.pop(op.process, None)
             yield from self._answered(op, open_)
@@ -110,7 +110,7 @@ class QueueOperations:
         if open_ is not None:
             if op.f == open_.op.f == "drain":
                 return  # the drain's next dequeue, as some clients write it
-            raise IntakeError(f"process {op.process} asks for :{op.f} and has no answer to :{open_.op.f} yet")
+            raise IntakeError(f"process {op.process} invokes :{op.f} before its :{open_.op.f} has completed")
         self._open[op.process] = _Open(op, self._number)
         if op.f == "enqueue":
             yield self._enqueue(op, op)
@@ -157,7 +157,9 @@ class QueueOperations:
     def _dequeue_of_drain(self, op: Operation, drain: _Open) -> Iterator[Event]:
         if op.type == "invoke":
             if drain.dequeue is not None:
-                raise IntakeError(f"process {op.process} asks for :dequeue and has no answer to :dequeue yet")
+                raise IntakeError(
+                    f"process {op.process} invokes :dequeue before its earlier :dequeue has completed"
+                )
             drain.dequeue, drain.asks = op, True
             yield {**op.head, "f": "receive", **self._queue_of(op, drain.op)}
             return
@@ -259,7 +261,8 @@ class QueueOperations:
             )
         if meant is not None and value[0] != meant:
             raise IntakeError(
-                f"process {op.process} asked for key {shown(meant):.40}, and this answers key "
+                f"process {op.process} invoked :{op.f} for key {shown(meant):.40}, but this completes it "
+                f"for key "
                 f"{shown(value[0]):.40}"
             )
         return self._of_key(value, op, many=op.f == "drain")

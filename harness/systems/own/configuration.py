@@ -157,9 +157,7 @@ def _properties(values: Mapping[str, Any], node: NodePlan, *, everywhere: bool) 
             yield name, value
             continue
         if name == shared_store.STORE:
-            raise UsageError(
-                f"--set {name}: where the store is, says --set {store.NAME}:{store.TYPE}=database"
-            )
+            raise UsageError(f"--set {name}: choose the store with --set {store.NAME}:{store.TYPE}=database")
         role, dot, _ = rest.partition(".")
         if not dot and node.configured in _ROLES:
             yield f"{_HA}{policy}.{node.configured}.{role}", value

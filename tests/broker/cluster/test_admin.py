@@ -137,7 +137,7 @@ def test_requests_are_answered_in_order():
             b'{"command":"reboot"}',
             "unknown command 'reboot'; known: brokers, browse, create, delete, purge, status, stop, views",
         ),
-        (b'{"command":"purge"}', "purge wants the name of a queue"),
+        (b'{"command":"purge"}', "purge needs the name of a queue"),
         (b'{"command":"purge","queue":"z"}', "no queue 'z' here"),
         (b'{"command":"browse","queue":5}', "queue must be text, not 5"),
         (b'{"command":"status","queues":"no"}', "queues must be true or false, not 'no'"),

@@ -46,10 +46,10 @@ def test_a_queue_with_messages_or_consumers_is_deleted_only_when_told_so():
         gone = []
         consumer = broker.consume(gone=lambda: gone.append("told"))
         await broker.settle()
-        with pytest.raises(QueueInUseError, match="1 consumers: stop them, or say remove-consumers"):
+        with pytest.raises(QueueInUseError, match="1 consumers: stop them, or give remove-consumers"):
             await delete(broker.engine, "q", remove_messages=True)
         with pytest.raises(
-            QueueInUseError, match="1 messages: consume or purge them, or say remove-messages"
+            QueueInUseError, match="1 messages: consume or purge them, or give remove-messages"
         ):
             await delete(broker.engine, "q", remove_consumers=True)
         assert consumer.held

@@ -76,7 +76,7 @@ def test_queues_that_nobody_consumes_never_stop_the_producers_of_others(each, ca
         broker = await Broker.start(made_of=made_of())
         most = await fill(broker, each=each)
         assert most <= ROOM + SLACK
-        assert "cannot go to pages" not in caplog.text
+        assert "cannot be paged" not in caplog.text
         broker = await broker.crash()
         await send(broker, "another")
         await rest(broker)
@@ -126,7 +126,7 @@ def test_what_a_consumer_gave_back_goes_to_pages_and_comes_again_as_redelivered(
         await send(broker, "another")
         await rest(broker)
         assert broker.engine.memory.size < ROOM
-        assert "cannot go to pages" not in caplog.text
+        assert "cannot be paged" not in caplog.text
         for number in range(30):
             client = broker.consume(f"q{number}")
             await rest(broker)
@@ -166,7 +166,7 @@ def test_what_consumers_hold_stops_only_queues_that_block_up_to_twice_the_bound(
         assert len(holder.held) == 30
         most = await fill(broker)
         assert most <= 2 * ROOM + SLACK
-        assert "bytes in memory cannot go to pages" in caplog.text
+        assert "bytes of messages are in memory and cannot be paged" in caplog.text
         assert "'held' with" in caplog.text
         broker.engine.acknowledge(holder.held)
         await rest(broker)
@@ -176,7 +176,7 @@ def test_what_consumers_hold_stops_only_queues_that_block_up_to_twice_the_bound(
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert caplog.text.count("cannot go to pages") == 1
+    assert caplog.text.count("cannot be paged") == 1
 
 
 def test_beyond_twice_the_bound_producers_wait_for_the_consumers():

@@ -245,7 +245,7 @@ def test_a_temporary_queue_cannot_be_guessed(broker, queue):
     publish(worker, reply_to, "answer")
     assert asker.message()[0] == "answer"
     eve.send("SUBSCRIBE", {"id": "2", "destination": reply_to})
-    assert "only the connection that made it consumes" in eve.error()
+    assert "only the connection that created it may consume" in eve.error()
 
 
 def publish_asking(raw, queue):

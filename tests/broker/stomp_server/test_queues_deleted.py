@@ -45,6 +45,6 @@ def test_a_queue_that_nobody_made_is_refused_where_clients_make_none(brokerd):
     for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "1"})):
         raw = Raw(broker.port)
         raw.send(command, {"destination": "q", **headers})
-        assert "there is no queue 'q' here, and none is made" in raw.error()
+        assert "queue 'q' does not exist and is not created" in raw.error()
     assert _ctl(broker, "create", "q") == 0
     Raw(broker.port).publish("m")

@@ -270,7 +270,7 @@ def test_a_flipped_bit_is_found_on_the_disk_and_the_broker_refuses_or_replaces_i
 
 def test_an_empty_disk_cannot_be_damaged():
     async def main(environment):
-        with pytest.raises(InfrastructureError, match="nothing is on the disk of a1"):
+        with pytest.raises(InfrastructureError, match="the disk of a1 has nothing"):
             await environment.inject("disk-corrupt", nodes=["a1"])
         return True
 

@@ -50,8 +50,8 @@ def test_paths_are_relative_to_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "hosts.toml: no [[host]]: each machine has one, with its address"),
-        ('[host]\naddress = "a"', "hosts.toml: no [[host]]: each machine has one, with its address"),
+        ("", "hosts.toml: no [[host]]: give one for each machine, with its address"),
+        ('[host]\naddress = "a"', "hosts.toml: no [[host]]: give one for each machine, with its address"),
         ("x = [", "hosts.toml is not TOML: Invalid value (at end of document)"),
         (
             'known_hosts = 1\n[[host]]\naddress = "a"',
@@ -70,11 +70,11 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ('[[host]]\naddress = "a"\nport = 0', 'hosts.toml: [[host]] 1: "port": expected int >= 1'),
         (
             '[[host]]\naddress = "a"\n[[host]]\naddress = "a"',
-            "hosts.toml: a stands there twice: each machine runs one node",
+            "hosts.toml: a is listed twice: each machine runs one node",
         ),
         (
             '[[host]]\naddress = "a"\n[[host]]\naddress = "b"\ninner = "a"',
-            "hosts.toml: a stands there twice: each machine runs one node",
+            "hosts.toml: a is listed twice: each machine runs one node",
         ),
         (
             '[[host]]\naddress = "root@a"',
@@ -147,7 +147,7 @@ def test_a_text_that_is_no_host_is_refused_and_a_password_never_repeated(text):
 def test_texts_that_are_refused_for_a_number_or_for_being_there_twice():
     with pytest.raises(UsageError, match=r"^--host a:70000: \"port\": expected int <= 65535$"):
         listed(["a:70000"])
-    with pytest.raises(UsageError, match=r"^--host: a stands there twice: each machine runs one node$"):
+    with pytest.raises(UsageError, match=r"^--host: a is listed twice: each machine runs one node$"):
         listed(["root@a", "a"])
 
 
