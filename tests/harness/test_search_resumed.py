@@ -279,7 +279,8 @@ def test_what_is_no_search_is_refused(tmp_path, capsys):
     assert resume(tmp_path) == judging.USAGE
     first, second = capsys.readouterr().err.splitlines()
     assert first.endswith(
-        f"{tmp_path} is not the directory of a search: it has no search.json; give what the search printed"
+        f"{tmp_path} is not the directory of a search: it has no search.json; give the "
+        "directory that the search printed"
     )
     assert second.startswith(f"jepsen-run: {tmp_path / 'search.json'} is not the plan of a search: ")
 
