@@ -29,7 +29,7 @@ def read_secret(path: Path, named_by: str) -> str:
             content = file.read(4096)
     except OSError as error:
         raise ConfigurationError(
-            f"{named_by}: {path} cannot be read: {error.strerror or error}; make one: (umask 077; "
+            f"{named_by}: {path} cannot be read: {error.strerror or error}; make a secret: (umask 077; "
             f"{MAKE_SECRET} > {path})"
         ) from None
     refuse_readable(path, named_by)

@@ -8,7 +8,7 @@ import pytest
 from broker import config
 from broker.admin_secret import secret_of
 
-MAKE = r"make one: \(umask 077; openssl rand -hex 24 > "
+MAKE = r"make a secret: \(umask 077; openssl rand -hex 24 > "
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ MAKE = r"make one: \(umask 077; openssl rand -hex 24 > "
     [
         (b"secret\n", 0o644, r"admin.secret-file: others can read .*the-secret \(mode 644\): chmod 600"),
         (b"secret\n", 0o640, r"others can read .* \(mode 640\)"),
-        (b" \n", 0o600, "admin.secret-file: no text is in .*" + MAKE),
-        (b"\xff\xfe", 0o600, "no text is in .*" + MAKE),
+        (b" \n", 0o600, "admin.secret-file: .* is empty; " + MAKE),
+        (b"\xff\xfe", 0o600, "the-secret is empty; " + MAKE),
         (None, 0o600, "the-secret cannot be read: No such file or directory; " + MAKE),
     ],
 )

@@ -432,7 +432,7 @@ def test_a_run_that_is_still_going_on_is_left_alone(tmp_path, monkeypatch):
     record = stores.load_run(store)
     record.state = "running"
     stores.save(store, stores.RUN, record)
-    with pytest.raises(UsageError, match="still going on"):
+    with pytest.raises(UsageError, match="still running; wait for its end or stop it"):
         judge.judge(store, lambda: None)
 
 

@@ -391,7 +391,7 @@ def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, m
 def test_the_time_limit_bounds_the_shrinking(tmp_path, monkeypatch):
     budgets = []
 
-    def shrink(run, anomaly, *, budget, tell):
+    def shrink(run, anomaly, *, budget, tell, tried):
         budgets.append(budget.seconds)
         raise KeyboardInterrupt
 

@@ -97,8 +97,8 @@ def test_the_list_is_of_one_system(echo):
     )
     assert told["nemeses"]["takeover"]["policies"] == []
     assert told["nemeses"]["kill"]["environments"]["local"] == ""
-    assert "programs of their own" in told["nemeses"]["kill"]["environments"]["simulation"]
-    assert "programs of their own" in told["environments"]["simulation"]["problem"]
+    assert "are real programs" in told["nemeses"]["kill"]["environments"]["simulation"]
+    assert "are real programs" in told["environments"]["simulation"]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_replayed_fault_of_a_file_server_asks_for_one(monkeypatch):
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ({"lease-ms": 2500}, "lease-ms=2500.*whole seconds, 3000 for one"),
+        ({"lease-ms": 2500}, "lease-ms=2500.*whole seconds, for example 3000"),
         ({"lease-ms": 600_000}, "120 s at most"),
     ],
 )

@@ -173,7 +173,10 @@ def test_failover_on_shutdown_and_failback_are_the_same_on_a_database():
     [
         ({"store": {"type": "cloud"}}, "store:type=cloud: it must be directory or .*database"),
         ({"store": {"type": "database", "lease-ms": 1}}, "store:lease-ms is for a directory"),
-        ({"*": {"ha-policy.shared-store.store": "database"}}, "says --set store:type=database"),
+        (
+            {"*": {"ha-policy.shared-store.store": "database"}},
+            "with --set store:type=database",
+        ),
         (
             {"store": {"type": "database"}, "*": {"ha-policy.shared-store.lock-expiration": 9000}},
             "on a database it is database-store.lock-expiration",

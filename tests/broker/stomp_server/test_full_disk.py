@@ -145,4 +145,4 @@ def test_a_disk_that_does_not_say_how_full_it_is_changes_nothing_and_is_told_onc
         assert await receipts(client) == ["r"]
 
     run(scenario)
-    assert sum("cannot be seen" in line for line in caplog.messages) == 1
+    assert sum("cannot read how full the disk is" in line for line in caplog.messages) == 1
