@@ -292,7 +292,7 @@ def drawn(seed):
 def test_both_implementations_find_the_same_in_damaged_histories_with_topics(tmp_path):
     """It takes some 10 s."""
     kinds = set()
-    for seed in range(80):
+    for seed in range(40):
         chance = random.Random(seed)
         edits = [
             (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(0, 4))

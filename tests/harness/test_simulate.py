@@ -139,7 +139,18 @@ def pytest_generate_tests(metafunc):
         share.parametrize(metafunc, "retold", {each: each for each in IDENTIFIERS}, share.few)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
+OTHER_FAULTS = ("-stall", "-partition")
+"""The ends of cases that repeat a row with another fault than the kills of its first case."""
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, marks=pytest.mark.in_turn if each.id.endswith(OTHER_FAULTS) else ())
+        for each in SCENARIOS
+    ],
+    ids=lambda scenario: scenario.id,
+)
 @pytest.mark.slow
 def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once):
     """With seed 2: tests/scenarios, as ``jepsen-run claims`` runs it."""
