@@ -254,13 +254,14 @@ def test_a_drain_without_end_is_trouble_and_the_run_goes_on(tmp_path, monkeypatc
     assert phases(history)[-1] == "end"
 
 
+@pytest.mark.parametrize("store", ["main", "store-and-forward"])
 @pytest.mark.parametrize(("delivers_in", "drains"), [(1, 1), (3, 3), (5, 5), (99, running.IDLE_DRAINS)])
-def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(tmp_path, delivers_in, drains):
+def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(tmp_path, delivers_in, drains, store):
     """A broker of a busy machine delivers after the quiet period; a drain that brings something on
     counts anew.
     """
     body = encode(Payload(message=1, producer=0, sequence=0, queue="q0", group="g0"))
-    stored = StoredMessage(store="main", queue="q0", group="g0", body=body)
+    stored = StoredMessage(store=store, queue="q0", group="g0", body=body)
 
     class Late(FakeWorkload):
         times = 0
