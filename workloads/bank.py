@@ -76,7 +76,6 @@ class BankLoad(Load):
 
     name = "bank"
     description = "money moves between accounts in transactions, and its total must hold"
-    rolls_back = True
 
     def __init__(self, **common: Any) -> None:
         super().__init__(**common)

@@ -22,8 +22,6 @@ from workloads.consumer import Consumer
 from workloads.sessions import Sessions
 
 PREFETCH: Final = 1000
-LATE_S: Final = 0.5
-"""The seconds by which a redelivery may be late."""
 _POLL_S: Final = 0.02
 
 
@@ -48,16 +46,6 @@ def everywhere(
         )
         for place, (pair, node) in enumerate(nodes)
     ]
-
-
-def redelivery_wait_s(context: WorkloadContext) -> float:
-    """Return the seconds until the drain may begin after messages were refused or rolled back.
-
-    Brokers may delay what was given back. Where the delay is longer than half of the quiet period,
-    a drain that begins at once could end before such a message is due. 0: it may begin at once.
-    """
-    delay_s = context.redelivery_s
-    return delay_s + LATE_S if 2 * delay_s > context.dialect.quiet_s(context.spec.quiet_period_s) else 0.0
 
 
 async def drain(

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from harness.interface import Dialect, InfrastructureError, TestSpec, WorkloadContext
 from workloads import names
 from workloads.consumer import Consumer, Style
-from workloads.drain import drain, everywhere, redelivery_wait_s
+from workloads.drain import drain, everywhere
 from workloads.failover import Client, FailoverClient
 from workloads.layout import pairs_of, staffed
 from workloads.names import Numbers
@@ -62,8 +62,6 @@ class Load(abc.ABC):
     refuses: ClassVar[bool] = False
     """True if its consumers refuse messages, where brokers let them."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
-    rolls_back: ClassVar[bool] = False
-    """True if its clients roll back acknowledgements; brokers may delay what then comes again."""
     queues_least: ClassVar[int] = 1
 
     def __init__(
@@ -147,16 +145,9 @@ class Load(abc.ABC):
         return {}
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume the messages that are left on every pair, once all of them are due."""
-        wait_s = self._wait_before_drain_s(context)
-        if wait_s:
-            await asyncio.sleep(wait_s)
+        """Consume the messages that are left on every pair."""
         stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
         await drain(context, stations, self._unclean_at)
-
-    def _wait_before_drain_s(self, context: WorkloadContext) -> float:
-        """Return the seconds until every message that brokers hold back is due."""
-        return redelivery_wait_s(context) if self.rolls_back else 0.0
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec = context.spec

@@ -12,6 +12,7 @@ which that must be, and clocks may be apart by ``APART_MS``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from typing import Any, ClassVar, Final
 
 from harness.interface import Dialect, Wishes, WorkloadContext
 from workloads.consumer import Consumer
-from workloads.drain import LATE_S
 from workloads.failover import Client
 from workloads.layout import group_homes
 from workloads.load import Load, Pair
@@ -44,6 +44,8 @@ Only messages without a group ask for the last two.
 
 REDELIVERED_S: Final = 1.0
 """More seconds than a refused message waits until it comes again, unless a test asks for more."""
+LATE_S: Final = 0.5
+"""The seconds by which a redelivery may be late."""
 
 STUBBORN: Final = 17
 """The interval of stubborn messages: one message of so many is refused by every consumer."""
@@ -185,10 +187,11 @@ class RefusalsLoad(Load):
         self._streams = [*plain, *grouped]
         return [*self._streams]
 
-    def _wait_before_drain_s(self, context: WorkloadContext) -> float:
-        """Return the seconds until all messages are due that were delayed, or refused before."""
+    async def drain(self, context: WorkloadContext) -> None:
+        """Drain, once all messages are due that were delayed, or that were refused before."""
         now_ns = context.recorder.now_ns()
         due_ns = max([now_ns, *(stream.due_ns for stream in self._streams)])
         again_s = context.redelivery_s
         again_s = REDELIVERED_S if again_s < REDELIVERED_S else again_s + LATE_S
-        return (due_ns - now_ns) / 1e9 + again_s
+        await asyncio.sleep((due_ns - now_ns) / 1e9 + again_s)
+        await super().drain(context)

@@ -29,7 +29,6 @@ class TransactionsLoad(Load):
     grouped = True
     description = "messages move from queue to queue in transactions that commit, roll back or are cut off"
     queues_least = 3
-    rolls_back = True
 
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """Return a stream to the first queue for each producer and group of a pair."""

@@ -51,6 +51,8 @@ STOP_S: Final = 30.0
 DRAIN_S: Final = 120.0
 IDLE_DRAINS: Final = 4
 """The number of consecutive drains without a delivery after which stored messages are stuck."""
+LATE_S: Final = 0.5
+"""The seconds by which brokers may be late with a message that they held back for a delay."""
 
 RESTART_AFTER_S: Final = 1.0
 """Seconds without any fault after which a broker that ended by itself is started again."""
@@ -444,8 +446,11 @@ class Run:
 
         A broker of a busy machine may stand still for the quiet period and deliver afterwards; and
         a bridge between brokers may wait for its call time-out before it tries again. So a message
-        is stuck only if several new consumers in turn did not get it.
+        is stuck only if several new consumers in turn did not get it, and if the delay has passed
+        for which brokers hold back what was refused or rolled back at the end of the load.
         """
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + context.redelivery_s + LATE_S
         idle = 0
         try:
             async with asyncio.timeout(DRAIN_S):
@@ -453,7 +458,7 @@ class Run:
                     before = self._counters.get("deliver", 0)
                     await self.test.workload.drain(context)
                     idle = idle + 1 if self._counters.get("deliver", 0) == before else 0
-                    if idle == IDLE_DRAINS:
+                    if idle >= IDLE_DRAINS and loop.time() >= due_s:
                         return
                     if not await anything_left(self.test, monitor.roles()):
                         return

@@ -81,14 +81,3 @@ def test_it_needs_acknowledgements_in_transactions(monkeypatch):
     monkeypatch.setattr(system.OwnSystem, "dialect", changed)
     with pytest.raises(UsageError, match=r"--workload bank: .* no acknowledgements in transactions"):
         compose(specs.build(GIVEN))
-
-
-@pytest.mark.parametrize("seed", [3, 4])
-def test_the_drain_waits_for_what_was_rolled_back_however_long_that_takes(seed):
-    delay = {"*": {"address-settings.#.redelivery-delay": 4000}}
-    ran = simulate(specs.build({**GIVEN, "seed": seed, "time_limit_s": 4.0, "properties": delay}))
-    began = {row["value"]: row["time"] for row in of(ran.rows, "phase", "info")}
-    late = [row for row in of(ran.rows, "deliver", "ok") if row["time"] > began["drain"] + 2 * 10**9]
-    assert late, "nothing was rolled back so late"
-    assert not [row for row in of(ran.rows, "browse", "ok") if row["value"] == "main"]
-    assert ran.valid is True, (ran.grave, ran.trouble)

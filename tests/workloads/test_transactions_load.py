@@ -136,14 +136,3 @@ def test_transactions_of_one_name_are_told_apart_by_their_connections_and_order(
     assert named == {b"transaction:tx"}
     assert ran.valid is True, (ran.grave, ran.trouble)
     assert len({row["transaction"] for row in ran.rows}) > 10
-
-
-@pytest.mark.parametrize("seed", [3, 4])
-def test_the_drain_waits_for_what_was_rolled_back_however_long_that_takes(seed):
-    delay = {"*": {"address-settings.#.redelivery-delay": 4000}}
-    ran = simulate(specs.build({**GIVEN, "seed": seed, "time_limit_s": 4.0, "properties": delay}))
-    began = {row["value"]: row["time"] for row in of(ran.rows, "phase", "info")}
-    late = [row for row in of(ran.rows, "deliver", "ok") if row["time"] > began["drain"] + 2 * 10**9]
-    assert late, "nothing was rolled back so late"
-    assert not [row for row in of(ran.rows, "browse", "ok") if row["value"] == "main"]
-    assert ran.valid is True, (ran.grave, ran.trouble)
