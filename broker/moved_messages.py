@@ -78,11 +78,11 @@ def warnings(config: BrokerConfig) -> list[str]:
     exposures = list(_exposures(config))
     lines = []
     for address in dict.fromkeys(exposure.address for exposure in exposures):
-        there = [exposure for exposure in exposures if exposure.address == address]
-        users = _listed(user for exposure in there for user in exposure.users)
+        of_address = [exposure for exposure in exposures if exposure.address == address]
+        users = _listed(user for exposure in of_address for user in exposure.users)
         lines.append(
             f"security-settings of {address!r} let {users} consume or browse messages that are moved there, "
-            f"without that right at their origin: {_listed(exposure.origin.match for exposure in there)}"
+            f"without that right at their origin: {_listed(exposure.origin.match for exposure in of_address)}"
         )
     return lines
 

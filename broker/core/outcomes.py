@@ -33,12 +33,12 @@ def arrived_together(
 def refused(
     budget: TurnBudget,
     arrivals: Collection[tuple[Queue, Message]],
-    again: Iterable[Delivery],
+    refusals: Iterable[Delivery],
     done: Callback | None,
 ) -> None:
     """Refusals are durable: dead letters arrive, the client is answered, the others go back."""
     arrived_together(budget, arrivals, done)
-    give_back(again, refused=True)
+    give_back(refusals, refused=True)
 
 
 def give_back(deliveries: Iterable[Delivery], *, refused: bool) -> None:

@@ -139,8 +139,8 @@ class DurabilityGate:
             return
         budget, waiting = self.budget, self._waiting
         began = 0.0 if budget.watch is None else budget.watch.now()
-        room = budget.left - budget.floor()
-        completed = self._complete(-(-room // COMPLETION))
+        share = budget.left - budget.floor()
+        completed = self._complete(-(-share // COMPLETION))  # rounded up: with any share at least one
         budget.spend(COMPLETION * completed)
         if waiting and waiting[0][0] <= self.durable and not self.held:
             self._in_line = True

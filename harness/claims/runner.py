@@ -133,9 +133,9 @@ def run(request: ClaimsRequest) -> int:
                 ran = once(scenario, request.environment, number, request.root, spark, request.hosts)
                 row.runs.append(ran)
                 if is_verbose():
-                    found = ", ".join(sorted(ran.found)) or "nothing"
+                    findings = ", ".join(sorted(ran.found)) or "nothing"
                     where = "" if ran.store is None else f"; {os.path.relpath(ran.store)}"
-                    meter.note(f"{scenario.id:<{width}}  seed {number}: found {found}{where}")
+                    meter.note(f"{scenario.id:<{width}}  seed {number}: found {findings}{where}")
                 if request.ledger is not None and isinstance(scenario, Scenario):
                     request.ledger.write(scenario, ran, number, request.environment)
             if not row.runs:

@@ -65,10 +65,12 @@ class _Group(click.Group):
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
             default = self.commands[DEFAULT_COMMAND]
-            own = {item.value for item in offered}
+            known_names = {item.value for item in offered}
             with default.make_context(DEFAULT_COMMAND, [], parent=ctx, resilient_parsing=True) as context:
                 offered += [
-                    item for item in default.shell_complete(context, incomplete) if item.value not in own
+                    item
+                    for item in default.shell_complete(context, incomplete)
+                    if item.value not in known_names
                 ]
         return offered
 

@@ -248,8 +248,8 @@ _VOLUMES: Final = {"quiet": Volume.QUIET, "verbose": Volume.VERBOSE}
 def _set_volume(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
     if not is_given or parameter.name is None:
         return
-    others = {"quiet": is_verbose, "verbose": is_quiet}
-    if others[parameter.name]():
+    is_contradicted = {"quiet": is_verbose, "verbose": is_quiet}
+    if is_contradicted[parameter.name]():
         raise UsageError("--quiet and --verbose: give only one of them")
     context.with_resource(use_volume(_VOLUMES[parameter.name]))
 

@@ -242,7 +242,7 @@ class Installed(System, Protocol):
 
 
 class Lack(msgspec.Struct, frozen=True, kw_only=True):
-    """What an installed system lacks on this machine.
+    """A thing that an installed system lacks on this machine.
 
     ``commands`` bring it, in this order; each can be pasted into a shell. ``home`` is what to give
     as ``--system-home`` after that, "" for the home that was given or for none.

@@ -245,12 +245,12 @@ def _finding(finding: Finding, most: int) -> Iterator[str]:
     yield f"  {finding.name} x {finding.count} ({finding.severity}): {finding.sentence}"
     rows = finding.witness.rows
     for row in rows[:most]:
-        yield f"      {in_words(row)}"
+        yield f"      {row_text(row)}"
     if most and len(rows) > most:
         yield f"      ... and {len(rows) - most} more rows"
 
 
-def in_words(row: Mapping[str, Any]) -> str:
+def row_text(row: Mapping[str, Any]) -> str:
     """Return one history row as words.
 
     "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".
@@ -330,13 +330,13 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
 
 def total_in_words(total: Total) -> str:
     """Return in words whether the accounts hold as much as they must."""
-    held = f"{total.accounts:,} accounts hold {total.left:,}"
+    balance = f"{total.accounts:,} accounts hold {total.left:,}"
     if total.unjudged:
-        return f"{held}, expected are {total.expected:,}; not judged: {total.unjudged}"
+        return f"{balance}, expected are {total.expected:,}; not judged: {total.unjudged}"
     return (
-        f"{held}, as expected"
+        f"{balance}, as expected"
         if total.left == total.expected
-        else f"{held}, but must hold {total.expected:,}"
+        else f"{balance}, but must hold {total.expected:,}"
     )
 
 

@@ -178,17 +178,17 @@ def show(stream: TextIO, text: str) -> None:
     """
     columns = width(stream)
     if not _colours(stream):
-        print("\n".join(line for each in text.split("\n") for line in _broken(each, columns)), file=stream)
+        print("\n".join(part for line in text.split("\n") for part in _broken(line, columns)), file=stream)
         stream.flush()
         return
     from rich.text import Text  # noqa: PLC0415 - as above
 
     on = console(stream)
-    for each in text.split("\n"):
-        shown = Text("\n".join(_broken(each, columns)))
-        for start, end, style in _styles(each):
-            shown.stylize(style, start, end)
-        on.print(shown)
+    for line in text.split("\n"):
+        styled = Text("\n".join(_broken(line, columns)))
+        for start, end, style in _styles(line):
+            styled.stylize(style, start, end)
+        on.print(styled)
     stream.flush()
 
 

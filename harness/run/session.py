@@ -272,7 +272,7 @@ class _Attempt:
     def _tell_row(self, row: Row) -> None:
         """Print what the monitor, the nemesis or the harness recorded, with all its details."""
         columns = dict(zip(COLUMNS, row, strict=True))
-        self.progress.note(f"{columns['time'] / 1e9:7.1f} s    {summary.in_words(columns)}")
+        self.progress.note(f"{columns['time'] / 1e9:7.1f} s    {summary.row_text(columns)}")
 
     def _recorder(self) -> HistoryRecorder:
         """Return the recorder: rows go to the disk while a test runs.

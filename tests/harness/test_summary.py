@@ -152,7 +152,7 @@ def test_an_unknown_interval_of_a_role_is_told():
         4, 2.0, "info", "role", broker="a2", role="live", time_low=1_900_000_000, time_high=2_000_000_000
     )
     assert (
-        summary.in_words(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"
+        summary.row_text(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"
     )
 
 

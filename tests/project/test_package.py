@@ -11,22 +11,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from test_layers import PACKAGES
 
 import harness
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PACKAGES = (
-    "broker",
-    "checkers",
-    "environments",
-    "filesystems",
-    "harness",
-    "jepsen_run_pytest",
-    "nemesis",
-    "stomp_protocol",
-    "workloads",
-)
 
 
 def ran(*words, **options):

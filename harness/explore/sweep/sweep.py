@@ -148,8 +148,8 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
         )
         for swept in _worst(request, runs)
     )
-    kept = {number: store / one.store for number, one in made.items() if one.store}
-    sweep = _result(store, request, runs, worst, kept)
+    stored_runs = {number: store / run.store for number, run in made.items() if run.store}
+    sweep = _result(store, request, runs, worst, stored_runs)
     talk.always(table.text(sweep.table))
     talk.result(_closing(sweep, request))
     talk.document(sweep)
@@ -161,10 +161,10 @@ def _result(
     request: ExploreRequest[SweepPlan],
     runs: Sequence[SweptRun],
     worst: tuple[WorstRun, ...],
-    kept: Mapping[int, Path],
+    stored_runs: Mapping[int, Path],
     broken: int = 0,
 ) -> Sweep:
-    """Return the result of a sweep, and store it; ``kept`` are directories of runs by number."""
+    """Return the result of a sweep, and store it; ``stored_runs`` are directories by number."""
     plan = request.plan
     accepted = [
         swept for swept in runs if swept.ended == "invalid" and known.accepted(_reviewed(request, swept))
@@ -192,7 +192,7 @@ def _result(
         known=sound,
     )
     stores.save(store, stores.SWEEP_TABLE, sweep)
-    files.attempt("page of the sweep", partial(page.write, store, sweep, kept))
+    files.attempt("page of the sweep", partial(page.write, store, sweep, stored_runs))
     root = stores.root_of(store)
     if root is not None:
         files.write_overview(root)
@@ -271,8 +271,8 @@ def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> Sweep
         for number, record in sorted(records.items())
     ]
     worst = tuple(_keep(store, plan, swept, records[swept.number], talk) for swept in _worst(request, runs))
-    kept = {one.number: Path(one.reproduction).parent for one in worst if one.reproduction}
-    return _result(store, request, runs, worst, kept, broken=len(damaged))
+    stored_runs = {run.number: Path(run.reproduction).parent for run in worst if run.reproduction}
+    return _result(store, request, runs, worst, stored_runs, broken=len(damaged))
 
 
 def _keep(store: Path, plan: SweepPlan, swept: SweptRun, record: ExploredRun, talk: Talk) -> WorstRun:

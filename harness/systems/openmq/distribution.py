@@ -53,7 +53,7 @@ def lack() -> Lack | None:
     elif not (release := _release(place)).startswith("6."):
         problem = f"{root} is Open MQ {release or 'of an unknown release'}: only Open MQ 6 can be tested"
     else:
-        return _without(_AGENT, "Jolokia's agent, which tells the brokers' state")
+        return _lack_of(_AGENT, "Jolokia's agent, which tells the brokers' state")
     return Lack(problem=problem, commands=_FETCH, home=_UNPACKED)
 
 
@@ -64,7 +64,7 @@ def missing() -> str:
 
 def lack_for_database() -> Lack | None:
     """Return what brokers on a database lack besides that; None if nothing is missing."""
-    return _without(_DRIVER, "the driver of their store in PostgreSQL")
+    return _lack_of(_DRIVER, "the driver of their store in PostgreSQL")
 
 
 def home() -> Path:
@@ -114,7 +114,7 @@ def _extra(place: Path, name: str) -> list[Path]:
     return sorted((place / _EXTRA).glob(f"{name}-[0-9]*.jar"))
 
 
-def _without(name: str, purpose: str) -> Lack | None:
+def _lack_of(name: str, purpose: str) -> Lack | None:
     root = given_home(HOME)
     place = _place(root)
     if _extra(place, name):
