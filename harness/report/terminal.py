@@ -193,7 +193,7 @@ def show(stream: TextIO, text: str) -> None:
 
 
 def _colours(stream: TextIO) -> bool:
-    return not os.environ.get("NO_COLOR") and (stream.isatty() or bool(os.environ.get("FORCE_COLOR")))
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def _broken(line: str, columns: int) -> list[str]:

@@ -37,6 +37,12 @@ def test_roles_and_curves_differ_without_their_colours():
         assert len(set(dashes)) == len(dashes)
 
 
+def test_a_stroke_is_drawn_with_its_dashes_and_its_width():
+    drawn = palette.Stroke("red", 2, "6 3").attributes(scale=2)
+    assert drawn == 'stroke="red" stroke-width="4" stroke-dasharray="6 3"'
+    assert "dash" not in palette.Stroke("red", 2).attributes()
+
+
 def test_the_picture_of_a_run_has_only_colours_that_the_page_defines(tmp_path):
     svg = figure.draw(timeline.read(tmp_path))
     assert set(re.findall(r"var\(--(\w+)\)", svg)) <= palette.SHADES.keys()

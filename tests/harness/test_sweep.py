@@ -85,6 +85,14 @@ def stamps(store):
     return {path.name: path.stat().st_mtime_ns for path in (store / histories.DIRECTORY).iterdir()}
 
 
+def test_a_sweep_has_a_page_that_links_the_runs_it_keeps(swept):
+    _, store = swept
+    page = (store / stores.SWEEP_PAGE).read_text(encoding="utf-8")
+    kept = [run["reproduction"] for run in table_of(store)["worst"] if run["reproduction"]]
+    assert kept
+    assert all(path.rpartition("/")[0].rpartition("/")[2] in page for path in kept)
+
+
 def test_every_run_is_judged_as_it_is_alone(spark, swept):
     _, store = swept
     there = list(histories.read(store / histories.DIRECTORY, RUNS))

@@ -534,6 +534,22 @@ async def test_a_client_with_one_frame_does_not_stand_behind_the_dispatch_of_man
 
 
 @scenario
+async def test_queues_that_one_entry_wakes_stand_in_line_when_its_arrivals_took_the_turn():
+    broker = await Broker.start()
+    engine = broker.engine
+    queues = [f"q{number}" for number in range(TURN // budget.ARRIVAL + 1)]
+    readers = [broker.consume(queue) for queue in queues]
+    await broker.settle()
+    transaction, in_line = Transaction(), []
+    for queue in queues:
+        transaction.send(queue, Message(queue, b"", b"x", None))
+    engine.commit(transaction, lambda: in_line.append(len(engine.budget._lines[Line.DELIVERIES])))
+    await broker.settle()
+    assert in_line == [len(queues)]
+    assert all(reader.texts == ["x"] for reader in readers)
+
+
+@scenario
 async def test_what_follows_many_durable_entries_is_done_in_turns_and_in_order():
     broker = await Broker.start()
     engine, turns = broker.engine, []
