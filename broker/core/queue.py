@@ -99,11 +99,11 @@ class Queue:
     """
 
     __slots__ = (
-        "_alarm", "_budget", "_client_consumers", "_due", "_early", "_expired", "_expiry", "_last_place",
-        "_limit", "_plain", "_purges", "_scheduled", "_unowned", "_with_work", "also", "backlog",
-        "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over", "id", "lanes",
-        "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation", "settings", "size",
-        "slack", "subscription", "wants",
+        "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
+        "_last_place", "_limit", "_plain", "_purges", "_scheduled", "_unowned", "_with_work", "also",
+        "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over",
+        "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation",
+        "settings", "size", "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -156,6 +156,8 @@ class Queue:
         self._client_consumers = 0
         """How many of them are not internal: counted, since thousands may leave together."""
         self.rotation: deque[QueueConsumer] = deque()
+        self._departed = 0
+        """The number of consumers in the rotation that have left."""
         self.lanes: dict[str, Lane] = {}
         self.backlog: Backlog | None = None
         """What waits behind ``messages``; None while nothing does."""
@@ -559,6 +561,10 @@ class Queue:
         del self.consumers[consumer]
         self._client_consumers -= not consumer.internal
         self._with_work.pop(consumer, None)
+        if consumer.rotating and self.filtering is None:
+            self._departed += 1
+            if 2 * self._departed > len(self.rotation):
+                self._drop_departed()
         held = list(consumer.unacknowledged.values())
         consumer.unacknowledged.clear()
         owned = list(consumer.owned)
@@ -573,6 +579,17 @@ class Queue:
             self.filtering.leave(consumer)
             if not self.filtering.needed:
                 self._unfilter(self.filtering)
+
+    def _drop_departed(self) -> None:
+        """Take consumers that have left out of the rotation.
+
+        Only dispatch looks at the rotation, and nothing is dispatched from an empty queue: there
+        each consumer that came and went would stay, with its connection.
+        """
+        remaining = [consumer for consumer in self.rotation if not consumer.closed]
+        self.rotation.clear()
+        self.rotation.extend(remaining)
+        self._departed = 0
 
     def _filter(self) -> None:
         """The first consumer with a selector has come."""
@@ -594,6 +611,7 @@ class Queue:
 
     def _forget_dispatch(self) -> None:
         self.rotation.clear()
+        self._departed = 0
         self._unowned.clear()
         self._with_work.clear()
         for consumer in self.consumers:

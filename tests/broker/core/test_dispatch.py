@@ -258,6 +258,21 @@ def test_what_waits_in_a_group_that_its_consumer_closes_is_not_passed_over():
     run(scenario)
 
 
+def test_consumers_of_an_idle_queue_that_come_and_go_are_forgotten():
+    async def scenario():
+        broker = await Broker.start()
+        stays = broker.consume(window=2)
+        for _ in range(100):
+            broker.engine.unsubscribe(broker.consume().consumer)
+        await broker.settle()
+        assert len(broker.engine.queues["q"].rotation) <= 2
+        broker.send("x")
+        await broker.settle()
+        assert stays.texts == ["x"]
+
+    run(scenario)
+
+
 def test_a_deep_queue_costs_no_scan_per_dispatch():
     """100,000 messages of an owner without credit.
 
