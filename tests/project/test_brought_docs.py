@@ -33,8 +33,15 @@ def test_the_writer_of_the_page_writes_what_is_imported(tmp_path, capsys):
     history = page.History(path)
     for process, type_, f in (("p", "invoke", "send"), ("p", "ok", "send"), ("c", "ok", "deliver")):
         history.event(process, type_, f, message="order-1", queue="orders")
-    history.event("c", "invoke", "ack", message="order-1")
-    history.event("c", "ok", "ack", message="order-1")
+    with history.request("c", "ack", message="order-1"):
+        pass
+    # Neither is lost: one message was never stored, and nobody knows of the other.
+    for certain in (True, False):
+        with history.request("p", "send", lambda _, it=certain: it, message=f"{certain}", queue="orders"):
+            raise ConnectionError
+    assert [json.loads(line)["type"] for line in path.read_text().splitlines()][-6:] == [
+        "invoke", "ok", "invoke", "fail", "invoke", "info",
+    ]  # fmt: skip
     assert cli.run(["import", str(path), "--drained", "--json", "--store", str(tmp_path / "store")]) == 0
     assert json.loads(capsys.readouterr().out)["exit-status"] == 0
     assert len(clients) == 3
