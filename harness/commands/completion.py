@@ -1,4 +1,4 @@
-"""The names that a shell offers as values of options, see docs/how-to/shell-completion.md.
+"""The names that a shell offers as values of options, see docs/how-to/terminal.md.
 
 Why from the registries: they are the names that the options take. An option for several names
 completes the last one: ``partition,ki`` becomes ``partition,kill``.
