@@ -184,5 +184,5 @@ def _consumed(history: History, m: PlainMessage, a: Row, got: int, options: Chec
 
 
 def _may_be_committed(history: History, transaction: int) -> bool:
-    is_asked = any(history.ended(transaction, "commit", type_) is not None for type_ in ("invoke", "ok"))
+    is_asked = history.ended(transaction, "commit", "invoke") is not None
     return is_asked and history.ended(transaction, "commit", "fail") is None

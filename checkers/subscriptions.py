@@ -128,6 +128,7 @@ def spread(table: pa.Table, known_places: Iterable[tuple[int, str]] = ()) -> pa.
     present = {
         (run_number, queue.values[code])
         for run_number, code in set(zip(run.tolist(), queue.codes.tolist(), strict=True))
+        if code >= 0
     }
     places: dict[tuple[int, str], list[str]] = defaultdict(list)
     for run_number, name in sorted(
@@ -136,9 +137,7 @@ def spread(table: pa.Table, known_places: Iterable[tuple[int, str]] = ()) -> pa.
         places[run_number, str(topic_of(name))].append(name)
     at, codes = [np.flatnonzero(~sent)], [queue.codes[~sent]]
     names = list(queue.values)
-    for run_number, topic in sorted(
-        (run_number, name) for run_number, name in present if name in queue.values and not split(name)
-    ):
+    for run_number, topic in sorted(item for item in present if not split(item[1])):
         sends = np.flatnonzero(sent & (run == run_number) & queue.are(topic))
         for name in places[run_number, topic] or [topic] if len(sends) else ():
             at.append(sends)
@@ -159,7 +158,7 @@ def _are_topics(queue: Texts) -> Flags:
 def _with_queue(table: pa.Table, codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Table:
     """Return the rows with other queues; several codes may have one name."""
     unique = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    same = np.array([unique[name] for name in names] or [0], dtype=np.int32)
+    same = np.array([unique[name] for name in names], dtype=np.int32)
     column = pa.DictionaryArray.from_arrays(
         pa.array(same[codes], pa.int32(), mask=codes < 0), pa.array(list(unique), pa.string())
     )

@@ -66,7 +66,7 @@ from checkers.selection import Selection
 from checkers.siblings import homes, without_siblings
 from checkers.skipped import SkippedMessages
 from checkers.subscriptions import Subscriptions, split
-from checkers.timeouts import NEVER, lapses
+from checkers.timeouts import lapses
 from checkers.verdict import Promises
 
 NAME: Final = "torn-transaction"
@@ -245,7 +245,7 @@ def _sends(rows: Rows, places: PlaceTable, is_whole: Flags) -> Effects:
     judged = ~places.passing() | np.array(
         [split(queue) is not None for _, queue, _ in places.named], dtype=bool
     )
-    is_candidate &= (rows.message[rows.first_row] != NONE) & judged[rows.place[rows.first_row]]
+    is_candidate &= judged[rows.place[rows.first_row]]
     delivered = highest(rows.id[delivers], rows.index[delivers], size)
     last_stored = highest(rows.id[stored], rows.index[stored], size)
     nowhere = is_whole & marked(rows.id[oks], size) & (delivered == NONE) & (last_stored == NONE)
@@ -345,33 +345,20 @@ def _given_elsewhere(rows: Rows, ends: Ends, ask: _TransactedAcks, lapse: Number
 
     It does not count if the acknowledged delivery may have lapsed by then (``lapse``, ns).
     """
-    if (lapse != NEVER).any():
-        return _given_before(rows, ends, ask, lapse)
     delivers = rows.of(DELIVER)
     delivers = delivers[marked(ask.id, rows.messages)[rows.id[delivers]]]
-    delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
+    ids = np.concatenate([ask.id, rows.id[delivers].astype(np.int64)])
     begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
-    ids = np.concatenate([rows.id[delivers].astype(np.int64), ask.id])
-    moments = np.concatenate([rows.index[delivers], ask.upto])
-    earliest = np.where(begun == NONE, NONE, np.minimum(begun, rows.index[delivers]))
-    values = np.concatenate([earliest, np.full(len(ask.id), NONE, dtype=np.int64)])
-    order = ordered(ids, moments)
-    latest = np.empty(len(ids), dtype=np.int64)
-    latest[order] = highest_before(segments(ids[order]), values[order])
-    result: Flags = latest[len(delivers) :] > ask.got
-    return result
+    values = np.concatenate([np.full(len(ask.id), NONE), np.minimum(begun, rows.index[delivers])])
 
+    def latest_before(bounds: Numbers, moments: Numbers) -> Numbers:
+        order = ordered(ids, np.concatenate([bounds, moments]))  # of equal moments the bound is first
+        latest = np.empty(len(ids), dtype=np.int64)
+        latest[order] = highest_before(segments(ids[order]), values[order])
+        return latest[: len(ask.id)]
 
-def _given_before(rows: Rows, ends: Ends, ask: _TransactedAcks, lapse: Numbers) -> Flags:
-    """Do the same as ``_given_elsewhere`` in a loop, where deliveries may lapse."""
-    delivers = rows.of(DELIVER)
-    delivers = delivers[(rows.session[delivers] != NONE) & (rows.message[delivers] != NONE)]
-    begun = ends.sessions.find("begun", rows.run[delivers], rows.session[delivers])
-    ids, index, time = rows.id[delivers], rows.index[delivers], rows.time[delivers]
-    result = np.zeros(len(ask.id), dtype=bool)
-    for n, (message, got, upto, until) in enumerate(zip(ask.id, ask.got, ask.upto, lapse, strict=True)):
-        is_between = (ids == message) & (index > got) & (index < upto) & (time < until)
-        result[n] = bool(np.any(is_between & (begun > got)))
+    latest = latest_before(ask.upto, rows.index[delivers])
+    result: Flags = np.minimum(latest, latest_before(lapse, rows.time[delivers])) > ask.got
     return result
 
 
@@ -414,10 +401,8 @@ def _consumed(rows: Rows, ends: Ends, promises: Promises, ask: _TransactedAcks) 
 
 
 def _may_be_committed(ends: Ends, run: Numbers, transaction: Numbers) -> Flags:
-    commit_asked, ok, refused = (
-        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
-    )
-    result: Flags = ((commit_asked != NONE) | (ok != NONE)) & (refused == NONE)
+    commit_asked, refused = (ends.transactions.find(name, run, transaction) for name in ("asked", "refused"))
+    result: Flags = (commit_asked != NONE) & (refused == NONE)
     return result
 
 

@@ -12,15 +12,21 @@ from topic_histories import ALICE, BOB, NEWS_OF_ALICE, PATIENT, TOPIC, Story, to
 from checkers import breakage, judge, words
 from checkers.instance import Instance
 from checkers.source import HereSource, TablePart
-from checkers.subscriptions import split
+from checkers.subscriptions import has_topics, split
 
 
 def found(tmp_path, story, options=PATIENT):
     return {(i.name, i.queue, i.message, i.key) for i in agreed(tmp_path, dense(story.end().rows), options)}
 
 
-def test_a_topic_without_subscriptions_owes_nothing(tmp_path):
-    assert found(tmp_path, Story().send(1)) == set()
+@pytest.mark.parametrize("story", [Story().send(1), Story().send(1).keep(1, of=TOPIC)])
+def test_a_topic_without_subscriptions_owes_nothing(tmp_path, story):
+    assert found(tmp_path, story) == set()
+
+
+def test_a_send_that_names_a_subscription_is_for_no_other(tmp_path):
+    story = Story().subscribe(1).subscribe(2, of=BOB).send(1, of=ALICE).consume(1, 1)
+    assert found(tmp_path, story) == set()
 
 
 LOST = {("lost", NEWS_OF_ALICE, 1, "never delivered")}
@@ -108,6 +114,8 @@ def test_it_must_not_get_what_was_sent_before_it_existed(tmp_path, story):
         .subscribe(2)
         .consume(1, 2),
         Story().subscribe(1).send(1).drop().consume(1, 1),
+        # Its session asked for a queue before the subscription was made.
+        Story().subscribe(5, of={"queue": "q"}).send(1).subscribe(1).consume(1, 5),
         Story().subscribe(1).leave(1).drop().send(1).subscribe(2).leave(2).drop(of=BOB).keep(7, of=BOB),
     ],
 )
@@ -238,6 +246,14 @@ def test_a_delivery_of_a_topic_names_its_subscription():
         breakage.of_consumers(table([o(0, 1, "ok", "deliver", 1, session=1, **TOPIC)]))
     )
     assert breakage.of_consumers(table([o(0, 1, "ok", "deliver", 1, session=1, **ALICE)])) is None
+
+
+def test_texts_need_no_codes_and_a_history_needs_no_subscriptions():
+    topic = table([o(0, 1, "invoke", "send", 1, **TOPIC)]).select(["queue", "subscription"])
+    plain = topic.set_column(0, "queue", topic["queue"].cast("string"))
+    assert has_topics(topic)
+    assert has_topics(plain)
+    assert not has_topics(topic.drop("subscription"))
 
 
 def test_a_place_is_told_apart_from_a_queue():

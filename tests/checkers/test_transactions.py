@@ -37,9 +37,49 @@ def in_turn(*rows: Row) -> list[Row]:
     return [*({**row, "index": n, "time": n * MS} for n, row in enumerate(rows)), *DONE]
 
 
+def subscribed(at: int, session: int, **place: object) -> list[Row]:
+    return [
+        *(dict(row, **place) for row in joined(at, session)),
+        o(at + 1, 10 + session, "ok", "subscribe", session=session, broker="a1", **place),
+    ]
+
+
+def left(at: int, session: int, *, drop: bool = True, **place: object) -> list[Row]:
+    """The session leaves its subscription or temporary queue, and drops it."""
+    process = 10 + session
+    rows = [
+        o(at, process, "invoke", "unsubscribe", session=session, **place),
+        o(at + 1, process, "ok", "unsubscribe", session=session, broker="a1", **place),
+        o(at + 2, process, "invoke", "drop", **place),
+        o(at + 3, process, "ok", "drop", broker="a1", **place),
+    ]
+    return rows if drop else rows[:2]
+
+
+def unreadable(at: int) -> list[Row]:
+    return [dict(row, message=None, error="cut") for row in deliver(at, 1)]
+
+
 ARRIVED = deliver(30, 2, 3, queue="r", group="h")
 AGAIN = [*joined(28, 2), *deliver(32, 1, 2, redelivered=True), *answer(34, 1, 2)]
 ROLLED_BACK = [*moved("ok", "abort"), *AGAIN]
+
+TEMPORARY = {"queue": "/temp-queue/1"}
+NEWS = {"queue": "/topic/t"}
+ALICE, BOB = {**NEWS, "subscription": "alice"}, {**NEWS, "subscription": "bob"}
+EXPIRES_LATE = '{"expires": [9000000000, 9000000001]}'
+RED = '{"selector": {"colour": ["red"]}}'
+CLOCK = '{"label": "clock", "bit": true}'
+WRONG_CLOCK = [
+    o(60, -1, "invoke", "clock-step", value=CLOCK),
+    o(61, -1, "info", "clock-step", value=CLOCK),
+]
+PUBLISHED = [*send(4, 1, transaction=9, **NEWS), *send(6, 2, transaction=9)]
+"""Message 1 is sent to all subscriptions, and message 2 to a queue, in transaction 9."""
+READ_BY_ALICE = [
+    *subscribed(0, 1, **ALICE), *send(2, 1, **NEWS), *deliver(4, 1, **ALICE),
+    *answer(6, 1, transaction=9, **ALICE), *send(8, 2, transaction=9), *end(10, "commit", 9, "info"),
+]  # fmt: skip
 
 TAKEN = [*deliver(4, 1, redelivered=True), *moved("info")[4:]]
 
@@ -169,7 +209,61 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *end(6, "commit", 9, "info"), *deliver(9, 1), *DONE], {"phantom"}),
     "a delivery before its send is a phantom and no effect": (
         [*deliver(0, 2, queue="r"), *send(1, 1, transaction=9), *send(3, 2, transaction=9, queue="r"),
-         *end(6, "commit", 9, "info"), *DONE], {"phantom", "read-uncommitted"}),
+         *end(6, "commit", 9, "info"), *deliver(9, 1), *DONE], {"phantom", "read-uncommitted"}),
+    "what may have expired by a wrong clock need not be missing": (
+        [*send(0, 1, transaction=9, value=EXPIRES_LATE), *send(3, 2, transaction=9, queue="r"),
+         *end(6, "commit", 9, "info"), *deliver(9, 2, queue="r"), *WRONG_CLOCK, *DONE], set()),
+    "what has not expired by a right clock is missing": (
+        [*send(0, 1, transaction=9, value=EXPIRES_LATE), *send(3, 2, transaction=9, queue="r"),
+         *end(6, "commit", 9, "info"), *deliver(9, 2, queue="r"), *DONE], {"torn-transaction"}),
+    # ---------------------------------------- the answers to an ack, and what ends a transaction
+    "what came again after its session had answered it once more need not have come back": (
+        [*moved("info", ended=False), *answer(22, 1, outcome="info"), *deliver(25, 1, redelivered=True),
+         *answer(27, 1), *ARRIVED, *DONE], {"duplicate"}),
+    "a second ack that failed says nothing of the first": (
+        [*moved("info", ended=False), *answer(22, 1, outcome="fail"), *kept(80, 1), *ARRIVED, *DONE],
+        {"torn-transaction"}),
+    "a second ack that was answered does not answer the first": (
+        [*joined(0, 1), *send(1, 1), *deliver(4, 1), *answer(6, 1, outcome="info", transaction=9),
+         *moved("info", ended=False)[6:], *answer(22, 1), *kept(80, 1), *ARRIVED, *DONE], {"resurrected"}),
+    "what was given back and read again before its ack came back after it": (
+        in_turn(*joined(0, 1), *send(1, 1), *deliver(3, 1), *answer(4, 1, f="nack"),
+                *deliver(5, 1, redelivered=True), *moved("info")[4:], *AGAIN, *ARRIVED),
+        {"torn-transaction"}),
+    "the ack of a body that cannot be read is undone by no other such body": (
+        [*joined(0, 1), *send(1, 1), *unreadable(4),
+         *(dict(row, message=None) for row in answer(6, 1, transaction=9)), *moved("info", ended=False)[6:],
+         *unreadable(24), *ARRIVED, *DONE], {"corrupted", "lost"}),
+    "what was consumed in a confirmed commit was consumed before its session ended": (
+        [*moved(ended=False), *DONE], {"torn-transaction", "lost"}),
+    "what another transaction gave back because its commit failed was consumed in this one": (
+        in_turn(*moved()[:3], *deliver(3, 1, 4), *answer(4, 1, 4, transaction=8),
+                *end(6, "commit", 8, "fail"), *gone(8, 4), *TAKEN), {"torn-transaction"}),
+    # ---------------------------------------- topics and temporary queues
+    "what a subscription that lasts consumed is gone": (
+        [*READ_BY_ALICE, *left(20, 1, drop=False, **ALICE), *DONE], {"torn-transaction"}),
+    "what a dropped subscription consumed may have gone with it": (
+        [*READ_BY_ALICE, *left(20, 1, **ALICE), *DONE], set()),
+    "what waited in a subscription that was made again with a selector may have gone": (
+        [*READ_BY_ALICE, *left(20, 1, drop=False, **ALICE), *subscribed(22, 3, value=RED, **ALICE),
+         *left(24, 3, drop=False, **ALICE), *DONE], set()),
+    "what was skipped for a temporary queue tells nothing": (
+        [*subscribed(0, 1, **TEMPORARY), *send(2, 1, transaction=9, **TEMPORARY),
+         *send(4, 2, transaction=9, queue="r"), *send(6, 3, transaction=9, **TEMPORARY),
+         *end(8, "commit", 9, "info"), *deliver(10, 3, **TEMPORARY), *answer(11, 3, **TEMPORARY),
+         *deliver(13, 2, queue="r"), *left(20, 1, **TEMPORARY), *DONE], set()),
+    "what was sent to a temporary queue that had ended tells nothing": (
+        [*subscribed(0, 1, **TEMPORARY), *left(2, 1, **TEMPORARY), *send(7, 1, transaction=9, **TEMPORARY),
+         *send(9, 2, transaction=9, queue="r"), *end(11, "commit", 9, "info"), *deliver(13, 2, 3, queue="r"),
+         *DONE], set()),
+    "a copy that went astray is not missing, and one that arrived shows that another send is": (
+        [*subscribed(0, 1, **ALICE), *subscribed(2, 2, **BOB), *PUBLISHED, *end(8, "commit", 9, "info"),
+         *deliver(10, 1, **ALICE), *deliver(12, 1, 5, queue="r"), *DONE], {"corrupted", "torn-transaction"}),
+    "of two copies that are missing the first by name is told, though the other lasts": (
+        [*subscribed(0, 1, **ALICE), *subscribed(2, 2, **BOB), *PUBLISHED, *end(8, "commit", 9),
+         *send(10, 3, **NEWS), *deliver(12, 3, **ALICE), *answer(14, 3, **ALICE), *deliver(16, 3, 2, **BOB),
+         *answer(18, 3, 2, **BOB), *deliver(20, 2), *left(22, 1, **ALICE), *DONE],
+        {"torn-transaction", "lost"}),
 }  # fmt: skip
 
 UNANSWERED = [r for r in [*moved(), *DONE] if (r["f"], r["type"], r.get("message")) != ("send", "ok", 2)]
@@ -195,6 +289,13 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "an ack that came in time was not late": (
         [*moved("info"), *kept(80, 1, "dead-letter"), *ARRIVED, *DONE],
         Promises(refuses_stale_acks=False, ack_wait_s=0.05), {"torn-transaction", "died-early"}),
+    "what came again in the same session may have been taken back first": (
+        [*moved("info", ended=False), *deliver(24, 1, redelivered=True), *answer(26, 1), *ARRIVED, *DONE],
+        Promises(ack_wait_s=0.01), set()),
+    "what came again in another session may have been taken back first": (
+        [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(ack_wait_s=0.01), set()),
+    "what came again in time was not taken back": (
+        [*moved("info"), *AGAIN, *ARRIVED, *DONE], Promises(ack_wait_s=0.04), {"torn-transaction"}),
     "where a refusal consumes, what another may have refused need not have been acknowledged": (
         in_turn(*joined(0, 1), *send(1, 1), *deliver(2, 1, 4), *answer(3, 1, 4, "info", f="nack"),
                 *gone(5, 4), *TAKEN), Promises(nack="consume"), set()),
