@@ -116,6 +116,10 @@ def endings(queue_rows: list[Row]) -> Iterator[tuple[Row, Row | None]]:
         if r["f"] == "disconnect":
             yield r, None
         elif r["f"] in ("drop", "unsubscribe") and r["type"] == "invoke":
-            later = (s for s in queue_rows[n + 1 :] if (s["f"], s["process"]) == (r["f"], r["process"]))
-            answer = next(later, None)
+            answer = next((s for s in queue_rows[n + 1 :] if _question(s) == _question(r)), None)
             yield r, None if answer is None or answer["type"] == "invoke" else answer
+
+
+def _question(r: Row) -> tuple[str, int, int | None]:
+    """Return what a request and its answer have in common."""
+    return r["f"], r["process"], r.get("session")

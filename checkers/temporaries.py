@@ -58,18 +58,19 @@ class TemporaryQueueHistory:
     """The operations on one temporary queue, by the indexes of their rows.
 
     ``owner`` is the connection that first subscribed, ``begun`` the row and the broker of the first
-    answer to a subscribe, ``open`` the unanswered invocations by operation and process.
+    answer to a subscribe, ``open`` the unanswered invocations by operation, process and session.
     """
 
     owner: int | None = None
     begun: tuple[int, str | None] | None = None
-    open: dict[tuple[str, int], int] = field(default_factory=dict)
+    open: dict[tuple[str, int, int | None], int] = field(default_factory=dict)
     ends: list[tuple[int, int, str, str]] = field(default_factory=list)
     """The ends of the queue: invocation, answer, operation and outcome of each."""
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Add a row of the queue; rows must come in order."""
         f, type_, index = row["f"], row["type"], row["index"]
+        key = f, row["process"], row.get("session")
         if f == "subscribe":
             if self.owner is None:
                 self.owner = row.get("connection")
@@ -78,19 +79,16 @@ class TemporaryQueueHistory:
         elif f == "disconnect":
             self.ends.append((index, index, f, "ok"))
         elif type_ == "invoke":
-            before = self.open.get((f, row["process"]))
-            if before is not None:
-                self.ends.append((before, _NEVER, f, "open"))
-            self.open[f, row["process"]] = index
+            self.open[key] = index
         else:
-            invoked = self.open.pop((f, row["process"]), None)
+            invoked = self.open.pop(key, None)
             if invoked is not None:
                 self.ends.append((invoked, index, f, type_))
 
     @property
     def effective_ends(self) -> list[tuple[int, int, str, str]]:
         """The ends that may have happened: invocation, answer, operation and outcome of each."""
-        ends = [*self.ends, *((invoked, _NEVER, f, "open") for (f, _), invoked in self.open.items())]
+        ends = [*self.ends, *((invoked, _NEVER, f, "open") for (f, *_), invoked in self.open.items())]
         return [end for end in ends if end[3] != "fail"]
 
     def since(self, drain: int) -> int:
@@ -178,7 +176,7 @@ class Temporaries:
         Return None if there is no row of a main store.
         """
         at = rows.of(BROWSE)
-        at = at[(number[rows.id[at]] != NONE) & (rows.message[at] != NONE)]
+        at = at[number[rows.id[at]] != NONE]
         at = at[rows.value.codes[at] == rows.value.code("main")]
         if not len(at):
             return None

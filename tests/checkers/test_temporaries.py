@@ -75,7 +75,7 @@ class Story(checker_rows.Story):
 
     def keep(self, message, **of):
         mine = {"broker": "a1", "value": "main", "producer": 1, "sequence": message, "digest": message}
-        return self.add(-3, "ok", "browse", message, **mine, group="g", **of)
+        return self.add(-3, "ok", "browse", message, **{**mine, "group": "g", **of})
 
     def kill(self, broker="a1", seen="gone"):
         told = {"label": f"kill-{len(self.rows)}"}
@@ -118,6 +118,15 @@ LOST = {("lost", 1, "never delivered")}
 def test_a_reply_that_never_came_while_its_queue_lived_is_lost(found):
     assert found(Story().subscribe().send(1).drain().drop()) == LOST
     assert found(Story().subscribe().send(1)) == LOST
+    assert found(Story().subscribe().send(1).subscribe(2).drain().drop()) == LOST
+
+
+def test_one_process_may_leave_two_sessions_at_once(found):
+    story = Story().subscribe().subscribe(2).send(1).drain()
+    for type_ in ("invoke", "ok"):
+        for session in (1, 2):
+            story.add(100, type_, "unsubscribe", session=session, broker="a1")
+    assert found(story.drop()) == LOST
 
 
 def test_a_reply_that_came_is_owed_no_more(found):
@@ -158,6 +167,7 @@ def test_what_a_session_of_a_lasting_queue_held_to_its_end_was_given_back(found)
 @pytest.mark.parametrize("outcome", ["ok", "info", None])
 def test_nothing_is_owed_to_a_queue_that_may_have_ended_before_the_drain(found, outcome):
     assert found(Story().subscribe().send(1).drop(outcome)) == set()
+    assert found(Story().subscribe().send(1).phase("heal").drop(outcome).phase("recovered", "drain")) == set()
 
 
 def test_a_drop_that_failed_ends_nothing(found):
@@ -188,12 +198,26 @@ def test_what_is_in_a_store_after_its_queue_ended_is_resurrected(found):
     assert found(story) == {("resurrected", 1, None)}
 
 
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe().send(1).keep(1).drop(),
+        Story().subscribe().send(1).keep(1).kill().drop("info", lost=True),
+        Story().subscribe().send(1).drop().drain().keep(1, value="store-and-forward"),
+    ],
+)
+def test_what_was_in_a_store_before_its_queue_ended_or_waits_to_be_forwarded_is_not(found, story):
+    assert found(story) == set()
+
+
 def test_a_connection_that_was_lost_may_have_left_its_queue(found):
     assert found(Story().subscribe().send(1).drop("info").drain().keep(1)) == set()
 
 
 def test_a_process_that_was_ended_took_its_connections_with_it(found):
     story = Story().subscribe().send(1).kill().drop("info", lost=True).drain().keep(1)
+    assert found(story) == {("resurrected", 1, None)}
+    story = Story().kill().subscribe().send(1).kill().drop("info", lost=True).drain().keep(1)
     assert found(story) == {("resurrected", 1, None)}
 
 
@@ -236,8 +260,19 @@ def test_what_failed_before_its_queue_was_there_and_was_sent_again_is_owed(found
 def test_who_is_not_its_owner_may_get_nothing_of_it(found):
     story = Story().subscribe().send(1).deliver(1, session=2, connection=2).drain()
     assert ("not-subscribed", 1, "another connection's") in found(story)
-    mine = Story().subscribe().send(1).deliver(1).drain()
-    assert ("not-subscribed", 1, "another connection's") not in found(mine)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story().subscribe().send(1).deliver(1).drain(),
+        Story().subscribe().send(1).deliver(1, connection=None).drain(),
+        Story().subscribe(connection=None).send(1).deliver(1).drain(),
+        Story().subscribe().deliver(None, session=2, connection=2, error="cut").drain(),
+    ],
+)
+def test_who_may_be_its_owner_may_get_all_that_can_be_read(found, story):
+    assert "not-subscribed" not in {name for name, _, _ in found(story)}
 
 
 def test_only_what_does_not_last_is_dropped():
