@@ -221,6 +221,16 @@ def test_a_process_that_was_ended_took_its_connections_with_it(found):
     assert found(story) == {("resurrected", 1, None)}
 
 
+def test_faults_that_overlap_are_told_apart_by_their_labels(found):
+    story = Story().subscribe().send(1).add(-1, "invoke", "heal-all").add(-1, "info", "heal-all")
+    for name in "AB":
+        story.add(-1, "invoke", "kill", value=json.dumps({"label": name}))
+    for name, broker in (("A", "a2"), ("B", "a1")):
+        value = json.dumps({"label": name, "bit": True, "observed": {broker: "gone"}})
+        story.add(-1, "info", "kill", value=value)
+    assert found(story.drop("info", lost=True).drain().keep(1)) == {("resurrected", 1, None)}
+
+
 @pytest.mark.parametrize(
     "story",
     [
