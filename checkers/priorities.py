@@ -155,16 +155,14 @@ def first_deliveries(
     taker = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), size)
     numbers = {queue: number for number, queue in enumerate(queues)}
     number = np.array(
-        [numbers.get((run, str(queue)), NONE) for run, queue, _ in places.named] or [NONE], dtype=np.int64
+        [numbers.get((run, str(queue)), NONE) for run, queue, _ in places.named], dtype=np.int64
     )
     producer = as_sent(rows, rows.producer, sends)
     sent = first(rows.id[sends], rows.index[sends], size)
-    is_known = (at != NONE) & (sent != NONE) & (producer != NONE)
-    chosen = np.flatnonzero(is_known)
+    chosen = np.flatnonzero((at != NONE) & (producer != NONE))
     chosen = chosen[number[rows.place[at[chosen]]] != NONE]
     row = at[chosen]
-    fresh = (rows.redelivered[row] == 0) & (rows.session[row] != NONE) & (rows.message[row] != NONE)
-    fresh &= sent[chosen] < rows.index[row]
+    fresh = (rows.redelivered[row] == 0) & (rows.session[row] != NONE) & (sent[chosen] < rows.index[row])
     chosen, row = chosen[fresh], row[fresh]
     transacted = highest(rows.id[sends], rows.transaction[sends], size)[chosen] != NONE
     certain = (counted(rows.id[sends], size)[chosen] == 1) & ~transacted & (options.early[chosen] == NONE)
@@ -201,7 +199,7 @@ def candidates(deliveries: Delivered) -> Delivered:
         is_late |= (deliveries.priority == priority) & (soonest != NONE) & (soonest < deliveries.delivered)
     has_late = np.zeros(int(session_part.max(initial=-1)) + 1, dtype=bool)
     has_late[session_part[is_late]] = True
-    return deliveries.at(np.flatnonzero(has_late[session_part])) if len(session_part) else deliveries
+    return deliveries.at(np.flatnonzero(has_late[session_part]))
 
 
 def _sessions(deliveries: Delivered) -> Numbers:

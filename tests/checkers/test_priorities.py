@@ -16,7 +16,7 @@ from checker_rows import Row, agreed, dense, file_instances, o, table
 from damaged import DAMAGE, DAMAGE_BESIDE, correct, damage
 from test_differential import BROKERS, assert_same
 from test_fates import joined
-from test_findings import OPTIONS, answer, deliver, gone, send, tidy
+from test_findings import OPTIONS, answer, deliver, end, gone, send, tidy
 
 from checkers import judge, reference
 from checkers.source import HereSource, TablePart
@@ -98,6 +98,18 @@ CASES: dict[str, tuple[list[Row], Promises, bool]] = {
         [*sent(0, 1, 9, "fail"), *sent(2, 1, 1), *sent(4, 2, 5), *joined(10, 1), *LATE], Promises(), True),
     "nor what was never stored with a lower one": (
         [*sent(0, 1, 1, "fail"), *sent(2, 1, 9), *sent(4, 2, 5), *joined(10, 1), *LATE], Promises(), False),
+    "one that was committed was there later than it was sent": (
+        [*sent(2, 1), *sent(4, 2, 9, transaction=5), *end(6, "commit", 5), *joined(10, 1), *LATE], Promises(),
+        False),
+    "one whose broker no row names may have come from another": (
+        [*sent(2, 1), *sent(4, 2, 9, broker=None), *joined(10, 1), *got(20, 1), *got(30, 2, broker=None)],
+        Promises(), False),
+    "what was read before it was sent was not chosen before another": (
+        [*sent(4, 2, 9), *joined(10, 1), *got(20, 1), *sent(25, 1), *got(30, 2)], Promises(), False),
+    "whose producer no row names may be of two": (
+        [{**r, "producer": None} if r.get("message") else r for r in [*AFTER, *LATE]], Promises(), False),
+    "what no session was given may have gone to two": (
+        [*sent(2, 2, 9), *sent(4, 1), *({**r, "session": None} for r in LATE)], Promises(), False),
     "what comes again comes whenever": (
         [*AFTER, *got(20, 1, redelivered=True), *got(30, 2)], Promises(), False),
     "where not every redelivery is marked nothing is told": (
