@@ -24,6 +24,7 @@ from checkers.rows import (
     earliest,
     lowest,
 )
+from checkers.running import segments, starts
 from checkers.selection import Selection
 from checkers.subscriptions import Subscriptions
 from checkers.temporaries import Temporaries
@@ -75,7 +76,7 @@ def recipients(
     return Recipients(
         owed,
         _earlier(rows, lives, ends, subscriptions, number),
-        _unwanted(rows, subscriptions, selection),
+        _unwanted(rows, places, subscriptions, selection),
         anothers,
         outlived,
     )
@@ -116,22 +117,25 @@ def _earlier(
     return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
 
 
-def _unwanted(rows: Rows, subscriptions: Subscriptions, selection: Selection) -> Numbers | None:
+def _unwanted(
+    rows: Rows, places: PlaceTable, subscriptions: Subscriptions, selection: Selection
+) -> Numbers | None:
     if not subscriptions.selectors:
         return None
     unwanted = np.full(rows.messages, NONE, dtype=np.int64)
     at = rows.of(DELIVER)
     at = at[selection.sent[rows.id[at]]]
-    order = np.lexsort((rows.session[at], rows.run[at]))
-    at = at[order]
-    run, session = rows.run[at], rows.session[at]
-    cuts = np.flatnonzero((run[1:] != run[:-1]) | (session[1:] != session[:-1])) + 1
+    names = {queue: n for n, (_, queue, _) in enumerate(places.named)}
+    queue = np.array([names[queue] for _, queue, _ in places.named], dtype=np.int64)[rows.place[at]]
+    order = np.lexsort((queue, rows.session[at], rows.run[at]))
+    at, queue = at[order], queue[order]
+    cuts = starts(segments(rows.run[at], rows.session[at], queue))[1:]
     for session_rows in np.split(at, cuts) if len(at) else ():
-        selector = subscriptions.selectors.get(
-            (int(rows.run[session_rows[0]]), int(rows.session[session_rows[:1]][0]))
-        )
-        if selector is not None:
-            wrong = session_rows[~selection.wants(selector)[rows.id[session_rows]]]
+        run, name, _ = places.named[rows.place[session_rows[0]]]
+        selectors = subscriptions.selectors_of(run, int(rows.session[session_rows[:1]][0]), name)
+        wishes = [selection.wants(selector) for selector in selectors if selector is not None]
+        if wishes and None not in selectors:
+            wrong = session_rows[~np.logical_or.reduce(wishes)[rows.id[session_rows]]]
             index = lowest(rows.id[wrong], rows.index[wrong], rows.messages)
             unwanted = earliest(unwanted, index)
     return unwanted if (unwanted != NONE).any() else None

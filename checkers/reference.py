@@ -126,7 +126,7 @@ class History:
         """The subscribes or drops (the second key) of each place, each with its answer."""
         self.subscription_ends: dict[tuple[str | None, int], Sequence[tuple[Row, Row | None]]] = {}
         """The result of ``_ends`` in ``reference_skipped``, by place and begin of the reader."""
-        self.selectors: dict[int, Any] = {}
+        self.selectors: dict[tuple[int, str | None], list[Any]] = {}
         """The result of ``selector`` for each session."""
         self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import expires, is_delayed
 from checkers.reference_attempts import of_one_node
-from checkers.reference_subscriptions import matches, selector
+from checkers.reference_subscriptions import matches, selectors_of
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -215,6 +215,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
         if joined is None or joined.get("queue") is None or joined.get("broker") is None:
             continue
         ended = history.session_end(session)
+        selectors = selectors_of(history, session, joined["queue"])
         for after, before in itertools.pairwise(session_rows):
             if before["time"] - after["time"] <= bound_ns or after["index"] < joined["index"]:
                 continue
@@ -227,7 +228,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[PlainHunger]:
                 for ok in [_waits(history, m, joined, before)]
                 if ok is not None and before["time"] - max(ok["time"], after["time"]) > bound_ns
                 if m.group is None or not _is_anothers(history, m, session, after, before)
-                if matches(selector(history, session), m)
+                if len(selectors) <= 1 and all(matches(selector, m) for selector in selectors)
             ]
             if waiting:
                 ok, m = min(waiting, key=lambda pair: int(pair[0]["index"]))

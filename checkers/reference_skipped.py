@@ -14,7 +14,7 @@ from checkers.reference_asked import clocks_wrong, expires, is_delayed, may_have
 from checkers.reference_attempts import of_one_node, stored_from
 from checkers.reference_consumers import Consumer, consumers_of
 from checkers.reference_owed import may_be_dead
-from checkers.reference_subscriptions import answer_to, asked_selector, matches
+from checkers.reference_subscriptions import answer_to, asked_selector, matches, selectors_of
 from checkers.reference_temporaries import endings, rows_of
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
@@ -100,6 +100,8 @@ def _was_due(history: History, m: PlainMessage, later: PlainMessage, d: Row, opt
 
 def _reader(history: History, m: PlainMessage, d: Row) -> Consumer | None:
     """Return the consumer that read a delivery, unless it had asked to leave or was lost."""
+    if len(selectors_of(history, d.get("session"), m.queue)) > 1:
+        return None
     readers = [c for c in consumers_of(history, m.queue) if c.session == d.get("session")]
     readers = [c for c in readers if c.begin < d["index"]]
     if not readers:

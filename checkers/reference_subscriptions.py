@@ -101,7 +101,7 @@ def not_subscribed(history: History, m: PlainMessage) -> Iterator[tuple[int, str
     if wrong:
         yield min(wrong), "sent before it"
     if m.sends:
-        unwanted = [r["index"] for r in m.deliveries if not matches(selector(history, r.get("session")), m)]
+        unwanted = [r["index"] for r in m.deliveries if not _may_be_wanted(history, m, r)]
         if unwanted:
             yield min(unwanted), "not selected"
     strayed = [r["index"] for r in m.deliveries if is_anothers(history, m, r)]
@@ -164,17 +164,29 @@ def answer_to(history: History, invocation: Row) -> Row | None:
     return history.answers[index]
 
 
-def selector(history: History, session: int | None) -> Any:
-    """Return the selector that a session subscribed with last; None: it gets every message."""
+def _may_be_wanted(history: History, m: PlainMessage, delivery: Row) -> bool:
+    """Return whether the session of a delivery may have asked for the message.
+
+    It may have if it named its place in no subscribe, because then nobody knows its selector.
+    """
+    selectors = selectors_of(history, delivery.get("session"), m.queue)
+    return not selectors or any(matches(selector, m) for selector in selectors)
+
+
+def selectors_of(history: History, session: int | None, place: str | None) -> list[Any]:
+    """Return the different selectors with which a session asked for a place, or for any.
+
+    None is the selector of a subscribe that asks for every message.
+    """
     if session is None:
-        return None
-    if session not in history.selectors:
-        subscribes = (
-            r for r in history.of_session(session) if (r["f"], r["type"]) == ("subscribe", "invoke")
-        )
-        wanted_selectors = [asked_for for r in subscribes if (asked_for := asked_selector(r))]
-        history.selectors[session] = wanted_selectors[-1] if wanted_selectors else None
-    return history.selectors[session]
+        return []
+    if (session, place) not in history.selectors:
+        selectors: list[Any] = []
+        for r in history.of_session(session):
+            if (r["f"], r["type"]) == ("subscribe", "invoke") and r.get("queue") in (place, None):
+                selectors += [] if asked_selector(r) in selectors else [asked_selector(r)]
+        history.selectors[session, place] = selectors
+    return history.selectors[session, place]
 
 
 def asked_selector(subscribe: Row) -> Any:

@@ -34,6 +34,7 @@ skipped.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, TypeVar
@@ -85,6 +86,8 @@ _BEYOND: Final = int(np.iinfo(np.int64).max)
 _ANSWERS: Final = (DELIVER, BROWSE, TIMEOUT, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL)
 _ANYTHING: Final = -1
 """The number of the selector that wants every message."""
+_SEVERAL: Final = -2
+"""The number for a session that asked for one place with several selectors."""
 
 Columns = TypeVar("Columns", "WaitingMessages", "ReadMessages", "SkippedMessages")
 
@@ -189,7 +192,13 @@ class Audience:
 
     def selectors(self) -> list[Selector]:
         """Return the different selectors; the number of each is its position."""
-        return [*{_text(selector): selector for selector in self.subscriptions.selectors.values()}.values()]
+        by_text = {
+            _text(selector): selector
+            for asked in self.subscriptions.selectors.values()
+            for selector in itertools.chain(*asked.values())
+            if selector is not None
+        }
+        return [*by_text.values()]
 
     def is_in_order(self, place: Place) -> bool:
         """Return whether messages of a place are promised to come in the order of their sends."""
@@ -275,7 +284,7 @@ def copies_of(
     unreadable = passing & (lives.message == NONE) & (lives.delivered != NONE)
     return Copies(
         _waiting_messages(rows, lives, audience, facts, open_, elsewhere, offset),
-        _read_messages(rows, lives, audience, facts, passing, places.grouped()),
+        _read_messages(rows, places, lives, audience, facts, passing),
         np.unique(lives.place[unreadable]).astype(np.int64),
     )
 
@@ -351,7 +360,7 @@ def _waiting_messages(
 
 
 def _read_messages(
-    rows: Rows, lives: Lives, audience: Audience, facts: _MessageFacts, passing: Flags, grouped: Flags
+    rows: Rows, places: PlaceTable, lives: Lives, audience: Audience, facts: _MessageFacts, passing: Flags
 ) -> ReadMessages:
     at = rows.of(DELIVER)
     at = at[passing[rows.id[at]]]
@@ -359,7 +368,9 @@ def _read_messages(
     begun, ended = (audience.ends.sessions.find(name, run, session) for name in ("begun", "ended"))
     usable = facts.usable[ids] & (session != NONE) & (begun != NONE) & (begun < index)
     usable &= (ended == NONE) | (index < ended)
-    usable &= (lives.sent[ids] < index) & (grouped[rows.place[at]] | (lives.begun[ids] != NONE))
+    usable &= (lives.sent[ids] < index) & (places.grouped()[rows.place[at]] | (lives.begun[ids] != NONE))
+    selector = _selector_numbers(rows.place[at].astype(np.int64), session, places, audience)
+    usable &= selector != _SEVERAL
     expires = lives.expires[ids]
     usable &= (expires == NONE) | (expires > rows.time[at])
     expiring = np.flatnonzero(usable & (expires != NONE))
@@ -371,21 +382,22 @@ def _read_messages(
         time=rows.time[at], usable=usable, session=session, session_begun=begun, sent=lives.sent[ids],
         several=lives.several[ids], begun=lives.begun[ids], producer=lives.producer[ids],
         sequence=lives.sequence[ids], transaction=facts.transaction[ids], priority=facts.priority[ids],
-        selector=_selector_numbers(run, session, audience), broker=broker, node=node,
+        selector=selector, broker=broker, node=node,
     )  # fmt: skip
 
 
-def _selector_numbers(run: Numbers, session: Numbers, audience: Audience) -> Numbers:
-    """Return the number of the selector of each session."""
-    result = np.full(len(run), _ANYTHING, dtype=np.int64)
-    selectors = audience.subscriptions.selectors
-    if selectors and len(run):
+def _selector_numbers(place: Numbers, session: Numbers, places: PlaceTable, audience: Audience) -> Numbers:
+    """Return the number of the selector with which each session asked for a place."""
+    result = np.full(len(place), _ANYTHING, dtype=np.int64)
+    if audience.subscriptions.selectors and len(place):
         numbers = {_text(selector): n for n, selector in enumerate(audience.selectors())}
-        pairs, inverse = np.unique(np.column_stack([run, session]), axis=0, return_inverse=True)
-        of_pairs = [
-            numbers[_text(selectors[pair])] if (pair := tuple(key)) in selectors else _ANYTHING
-            for key in pairs.tolist()
-        ]
+        pairs, inverse = np.unique(np.column_stack([place, session]), axis=0, return_inverse=True)
+        of_pairs = []
+        for place_number, session_number in pairs.tolist():
+            run, queue, _ = places.named[place_number]
+            selectors = audience.subscriptions.selectors_of(run, session_number, queue)
+            known = [_ANYTHING if selector is None else numbers[_text(selector)] for selector in selectors]
+            of_pairs.append(_SEVERAL if len(known) > 1 else next(iter(known), _ANYTHING))
         result = np.array(of_pairs, dtype=np.int64)[inverse.ravel()]
     return result
 
@@ -467,7 +479,7 @@ def _overtaken_since(read: ReadMessages, named: Sequence[Place], audience: Audie
         rivals = _rivals_until(_chosen(read, at), (run, str(queue)), audience)
         for number in np.unique(read.selector[at]).tolist():
             equal = read.selector[at] == number
-            selector = None if number == _ANYTHING else selectors[number]
+            selector = selectors[number] if number >= 0 else None
             meant = audience.meant_since(run, str(queue), read.index[at[equal]], selector)
             since[at[equal]] = np.minimum(np.maximum(rivals[equal], meant), FOREVER)
     return since

@@ -53,6 +53,8 @@ from checkers.subscriptions import Subscriptions
 
 NAME = "starved"
 _BITS = 33
+_NO_MESSAGE: Selector = {"": []}
+"""A selector that matches nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,9 @@ class Serving:
         subscriptions: Subscriptions,
     ) -> None:  # fmt: skip
         self._places, self._wanted, self._ends, self._deaths = places, idle_times, ends, deaths
-        selectors = [subscriptions.selectors.get((item.run, item.session)) for item in idle_times]
+        selectors = [
+            _only(subscriptions.selectors_of(item.run, item.session, item.queue)) for item in idle_times
+        ]
         self._choices = [None if item is None else repr(sorted(item.items())) for item in selectors]
         self._selectors = {
             choice: selector
@@ -305,6 +309,11 @@ class Serving:
             known_best = best[n]
             if known_best is None or candidate[0] < known_best[0]:
                 best[n] = candidate
+
+
+def _only(selectors: Sequence[Selector | None]) -> Selector | None:
+    """Return the selector of a session; of several, one that no message certainly matches."""
+    return _NO_MESSAGE if len(selectors) > 1 else next(iter(selectors), None)
 
 
 def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Numbers) -> Numbers:

@@ -177,8 +177,9 @@ class Subscriptions:
     waited for it went with it. ``begun``: its first invocation of a subscribe (``NONE`` if there is
     none). ``absent``: indexes just before which a subscription certainly did not exist, packed with
     its number, in order. ``wanted`` is its selector (None: it wants every message; if it changed
-    its selector, no message is owed). ``selectors`` are those of sessions, by (run, session).
-    ``histories`` has the subscribes and drops of each subscription.
+    its selector, no message is owed). ``selectors`` are those of the sessions that asked with one,
+    by (run, session) and by the place that they asked for (``selectors_of``). ``histories`` has the
+    subscribes and drops of each subscription.
     """
 
     numbers: Mapping[tuple[int, str], int] = field(default_factory=dict)
@@ -187,8 +188,22 @@ class Subscriptions:
     begun: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     absent: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     wanted: Sequence[Selector | None] = ()
-    selectors: Mapping[tuple[int, int], Selector] = field(default_factory=dict)
+    selectors: Mapping[tuple[int, int], Mapping[str | None, list[Selector | None]]] = field(
+        default_factory=dict
+    )
     histories: Sequence[SubscriptionHistory] = ()
+
+    def selectors_of(self, run: int, session: int, place: str | None) -> list[Selector | None]:
+        """Return the different selectors with which a session asked for a place or for any.
+
+        None is the selector of a subscribe that wants every message. The list is empty if the
+        session never asked for the place, or asked for no place with a selector.
+        """
+        asked = self.selectors.get((run, session), {})
+        found: list[Selector | None] = []
+        for name in {place, None}:
+            found += [selector for selector in asked.get(name, ()) if selector not in found]
+        return found
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """Return the number of each place's subscription; ``NONE`` for another place."""
@@ -321,22 +336,24 @@ def read(control: pa.Table) -> Subscriptions:
     """
     f, subscription = texts_of(control, "f"), texts_of(control, "subscription")
     of_topics = f.are("subscribe", "drop") & (subscription.codes >= 0)
-    is_relevant = of_topics | (f.are("subscribe") & (texts_of(control, "value").codes >= 0))
+    subscribes = f.are("subscribe")
+    is_choosing = (subscribes & (texts_of(control, "value").codes >= 0)).any()
+    is_relevant = of_topics | subscribes if is_choosing else of_topics
     if not is_relevant.any():
         return Subscriptions()
     histories: dict[tuple[int, str], SubscriptionHistory] = {}
-    selectors: dict[tuple[int, int], Selector] = {}
+    selectors: dict[tuple[int, int], dict[str | None, list[Selector | None]]] = {}
     open_requests: dict[tuple[int, int, str, str], int] = {}
     rows = control.filter(pa.array(is_relevant)).to_pylist()
     for row in sorted(rows, key=lambda item: item["index"]):
-        run = row.get("run") or 0
-        if row["f"] == "subscribe" and row["type"] == "invoke":
-            selector = selector_of(row.get("value"))
-            if selector is not None and row.get("session") is not None:
-                selectors[run, row["session"]] = selector
-        if row.get("subscription") is None or not (row.get("queue") or "").startswith(TOPIC):
+        run, queue = row.get("run") or 0, row.get("queue")
+        is_of_topic = row.get("subscription") is not None and (queue or "").startswith(TOPIC)
+        place = place_of(queue, row["subscription"]) if is_of_topic else queue
+        if row["f"] == "subscribe" and row["type"] == "invoke" and row.get("session") is not None:
+            asked = selectors.setdefault((run, row["session"]), {})
+            asked.setdefault(place, []).append(selector_of(row.get("value")))
+        if not is_of_topic:
             continue
-        place = place_of(row["queue"], row["subscription"])
         history = histories.setdefault((run, place), SubscriptionHistory())
         requests = history.subscribes if row["f"] == "subscribe" else history.drops
         key = (run, row["process"], row["f"], place)
@@ -358,6 +375,6 @@ def read(control: pa.Table) -> Subscriptions:
         np.array([item.begun() for item in every], dtype=np.int64),
         np.sort(np.array(absent, dtype=np.int64)),
         [item.selector for item in every],
-        selectors,
+        {session: asked for session, asked in selectors.items() if any(map(any, asked.values()))},
         every,
     )

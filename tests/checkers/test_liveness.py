@@ -94,8 +94,8 @@ def subscribed(time_s: float, session: int, queue: str = "q", broker: str = "a1"
 BLUE = '{"properties": {"colour": "blue"}}'
 
 
-def wanting(time_s: float, session: int, colour: str) -> list[Row]:
-    asked, answered = subscribed(time_s, session)
+def wanting(time_s: float, session: int, colour: str, queue: str = "q") -> list[Row]:
+    asked, answered = subscribed(time_s, session, queue)
     return [{**asked, "value": json.dumps({"selector": {"colour": [colour]}})}, answered]
 
 
@@ -173,6 +173,15 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "of two the one that wants it": (
         in_order(wanting(0, 1, "red"), wanting(0.1, 3, "blue"), sent(1, 1, value=BLUE), left(60, 1),
                  left(60, 3), got(61, 1, 2)), {"session 3"}),
+    "what it wants of another queue does not": (
+        in_order(wanting(0, 1, "red"), wanting(0.1, 1, "blue", "r"), sent(1, 1, value=BLUE), left(60, 1),
+                 got(61, 1, 2)), set()),
+    "what it wants of this queue does, whatever it wants of another": (
+        in_order(wanting(0, 1, "blue"), wanting(0.1, 1, "red", "r"), sent(1, 1, value=BLUE), left(60, 1),
+                 got(61, 1, 2)), {"session 1"}),
+    "what only one of its two selectors for the queue matches may be unwanted": (
+        in_order(wanting(0, 1, "red"), wanting(0.1, 1, "blue"), sent(1, 1, value=BLUE), left(60, 1),
+                 got(61, 1, 2)), set()),
     "messages that come one after the other, none of which waits for long": (
         in_order(subscribed(0, 1),
                  *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)),

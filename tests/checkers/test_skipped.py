@@ -76,6 +76,8 @@ INSIDE = {**TOPIC, "transaction": 7}
         Story().subscribe(1).send(1).send(2, "fail", expires=PAST).send(2).consume(2, 1).leave(1).drop(),
         # Another session asked for another subscription, and was refused this one.
         served_elsewhere().subscribe(9, "fail").subscribe(1).send(1).send(2).consume(2, 1).drop(),
+        # Its session wants only red messages of a queue.
+        Story().subscribe(1, of={"queue": "q"}, value=RED).subscribe(1).send(1).send(2).consume(2, 1).drop(),
         # Both have one priority.
         Story().subscribe(1).send(1, priority=7).send(2, priority=7).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, priority=4).send(2).consume(2, 1).leave(1).drop(),
@@ -185,6 +187,14 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         .send(2, properties={"colour": "red"})
         .consume(2, 1)
         .leave(1)
+        .drop(),
+        # Its session asked for the subscription with another selector, too.
+        Story()
+        .subscribe(1, value=RED)
+        .subscribe(1)
+        .send(1)
+        .send(2)
+        .consume(2, 1)
         .drop(),
         # It is less urgent, or delayed, or may have expired.
         Story().subscribe(1).send(1, priority=2).send(2, priority=7).consume(2, 1).leave(1).drop(),

@@ -142,6 +142,42 @@ def test_and_what_must_not_come(tmp_path):
     }
 
 
+QUEUE = {"queue": "q"}
+BLUE = told(selector={"colour": ["blue"]})
+
+
+def after(*subscribes, of=QUEUE):
+    """Session 1 subscribes to these places with these selectors, and gets a blue message."""
+    story = Story()
+    for place, value in subscribes:
+        story.subscribe(1, of=place, value=value)
+    story.send(1, of={"queue": of["queue"]}, properties={"colour": "blue"})
+    return story.consume(1, 1, of=of)
+
+
+@pytest.mark.parametrize(
+    ("story", "unwanted"),
+    [
+        (after((QUEUE, RED)), True),
+        (after((QUEUE, RED), ({"queue": "r"}, None)), True),
+        (after(({"queue": "r"}, None), (QUEUE, RED)), True),
+        (after(({"queue": "r"}, BLUE), (QUEUE, RED)), True),
+        (after((QUEUE, RED), ({"queue": None}, RED)), True),
+        (after((QUEUE, None), ({"queue": "r"}, RED)), False),
+        (after((QUEUE, BLUE), ({"queue": "r"}, RED)), False),
+        (after((QUEUE, BLUE), (QUEUE, RED)), False),
+        (after((QUEUE, None), (QUEUE, RED)), False),
+        (after((QUEUE, RED), ({"queue": None}, None)), False),
+        (after(({"queue": "r"}, RED)), False),
+        (after((ALICE, RED), (QUEUE, BLUE), of=ALICE), True),
+        (after((ALICE, None), (QUEUE, RED), of=ALICE), False),
+    ],
+)
+def test_a_session_may_want_other_messages_of_each_place(tmp_path, story, unwanted):
+    keys = {key for name, *_, key in found(tmp_path, story) if name == "not-subscribed"}
+    assert keys == ({"not selected"} if unwanted else set())
+
+
 def test_a_selector_that_changed_leaves_nothing_owed(tmp_path):
     story = Story().subscribe(1, value=RED).leave(1).subscribe(2).send(1, properties={"colour": "red"})
     assert found(tmp_path, story) == set()
