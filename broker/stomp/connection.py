@@ -229,6 +229,9 @@ class StompConnection(asyncio.Protocol):
                 timer.cancel()
         self._out.clear()
         self._end()
+        # Each of these points back to the connection. In a cycle, the connection would stay in
+        # memory, with all that its client has sent, until a rare collection of old garbage.
+        del self.session, self.uploads, self._transport, self._front
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -578,6 +581,8 @@ class StompConnection(asyncio.Protocol):
                     await self._writable
             self._transport.write(b"\0")
         except (OSError, JournalError) as error:
+            if self.closing:
+                return
             _log.error("session %s: a large message cannot be delivered: %s", self.session.name, error)
             self._streaming = None
             self.abort()

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from broker.core.memory import ANY_QUEUE, Memory
 from broker.turn_budget import FRAME, TurnBudget
@@ -32,6 +32,11 @@ WAIT_TOLD_S: Final = 1.0
 """A wait that is shorter needs no line in the log."""
 
 Action = Callable[[], None]
+
+
+def _nobody(*_: object) -> Any:
+    """Tell nobody, and say that nothing has to stop."""
+    return False
 
 
 class Intake:
@@ -89,6 +94,7 @@ class Intake:
         self._budget.forget(self._go_on)
         if self._timer is not None:
             self._timer.cancel()
+        self._changed = self._cut = self._tell = _nobody  # which point back to the connection
 
     def _go_on(self) -> None:
         if self._cut():

@@ -79,7 +79,7 @@ class StompSession:
     """One client from CONNECT to its end."""
 
     __slots__ = (
-        "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
+        "__weakref__", "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
         "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
         "ack_prefix", "client_id", "connection", "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
@@ -629,11 +629,11 @@ class StompSession:
         return unclaimed
 
     def _end(self, subscription: AnySubscription) -> None:
-        subscription.end()
         if isinstance(subscription, Subscription):
             del self._numbers[subscription.number]
             if subscription.transient and subscription.consumer is not None:
                 self._destinations.forget(subscription.consumer.queue.name)
+        subscription.end()
 
     def _subscription_id(self, frame: Frame) -> str:
         """A subscription's id; its destination, where the version allows to leave out the id."""

@@ -102,6 +102,7 @@ class Subscription:
         if self.transient and not engine.abandoned and engine.queues.get(queue.name) is queue:
             with suppress(JournalError):  # it has failed, and the next start drops the queue
                 engine.drop(queue)
+        self.consumer = None
 
 
 class EarlierSubscription(Subscription):

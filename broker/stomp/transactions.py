@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Final
 
 from broker.core.engine import Engine
@@ -22,7 +23,7 @@ class ClientTransactions:
     """
 
     def __init__(self, session: object, engine: Engine, acceptor: AcceptorSection) -> None:
-        self._session = session
+        self._session = weakref.ref(session)
         self._acceptor = acceptor
         self._engine = engine
         self._named: dict[str, Transaction | None] = {}
@@ -31,7 +32,7 @@ class ClientTransactions:
         """Committed by the client, but behind sends that wait for room."""
 
     def __str__(self) -> str:
-        return str(self._session)
+        return str(self._session() or "a session that has ended")
 
     @property
     def acknowledge(self) -> bool:
