@@ -65,6 +65,13 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     Above it queues that page keep only a share of it, and producers wait until the rest is on the
     disk.
     """
+    max_duplicate_ids_size: Positive = 64 * 1024 * 1024
+    """Bytes of memory for the ids (``_AMQ_DUPL_ID``) that all destinations together remember, about
+    150,000 ids.
+
+    Beyond it the destination that got no id for the longest time forgets its oldest. See
+    ``id-cache-size`` of the address settings for one destination.
+    """
     max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
     """Percent of the disk with the data directory beyond which producers wait, and get no receipts.
 
@@ -297,7 +304,9 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     max_expiry_delay: Unlimited = -1
     """The same for later, or never; where only ``min-expiry-delay`` is set, never becomes that."""
     id_cache_size: Annotated[int, Meta(ge=0)] = 20_000
-    """How many ids (``_AMQ_DUPL_ID``) of what was sent to it are remembered; 0: none."""
+    """How many ids (``_AMQ_DUPL_ID``) of what was sent to it are remembered, as far as
+    ``broker.max-duplicate-ids-size`` allows; 0: none.
+    """
     redelivery_delay: Milliseconds = 0
     max_size_bytes: Unlimited = 32 * 1024 * 1024
     """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds.

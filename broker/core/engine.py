@@ -141,7 +141,7 @@ class Engine:
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._purge, self._forget, self.budget)
         self._duplicates: Duplicates[DuplicateId] = Duplicates()
-        self._sent: Duplicates[SentId] = Duplicates()
+        self._sent: Duplicates[SentId] = Duplicates(max_bytes=settings.max_duplicate_ids_size)
         self._suspended = False
         self._waits_for_gate = False
         self._marked_clean = False

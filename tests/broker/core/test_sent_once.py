@@ -1,12 +1,14 @@
 """What a client sends with an id (``_AMQ_DUPL_ID``) is taken once, whatever crashes."""
 
 import asyncio
+import dataclasses
+import random
 
 import pytest
 from engines import Broker, settings
 from stored import stored
 
-from broker.core.duplicates import SentId, decode_sent, encode_sent
+from broker.core.duplicates import ID_BYTES, ORIGIN_BYTES, Duplicates, SentId, decode_sent, encode_sent
 from broker.core.message import Message
 from broker.core.properties import Properties
 from broker.core.transactions import Transaction
@@ -153,3 +155,59 @@ def test_with_a_queue_go_its_ids():
 def test_a_record_of_an_id_is_read_as_it_was_written():
     sent = SentId("queue ä", "id € 1")
     assert decode_sent(encode_sent(sent)) == sent
+
+
+@pytest.mark.parametrize("end", [None, "crash"])
+def test_a_client_that_names_many_destinations_makes_only_idle_ones_forget(end):
+    """Each id takes memory, and a topic that nobody has subscribed to exists once it is named."""
+
+    async def scenario():
+        many = 200
+        bound = (many + 2) * (ORIGIN_BYTES + ID_BYTES)
+        made_of = dataclasses.replace(settings(), max_duplicate_ids_size=bound)
+        broker = await Broker.start(made_of=made_of)
+        for queue in ("used", "idle"):
+            broker.engine.send(queue, message("first", "1", queue))
+        for number in range(3 * many):
+            topic = f"/topic/t{number}"
+            broker.engine.send(topic, message("x", "1", topic))
+            if number % 50 == 0:
+                broker.engine.send("used", message("more", f"more{number}", "used"))
+            assert broker.engine._sent.bytes <= bound
+        await broker.settle()
+        if end:
+            broker = await broker.crash()
+        assert broker.engine._sent.bytes <= bound
+        for queue in ("used", "idle"):
+            broker.engine.send(queue, message("again", "1", queue))
+        await broker.settle()
+        assert "again" not in texts(broker, "used")
+        assert texts(broker, "idle") == ["first", "again"]
+
+    asyncio.run(scenario())
+
+
+def test_the_memory_for_ids_is_what_they_are():
+    chance = random.Random(5)
+    for _ in range(50):
+        bound = chance.choice((3000, 10_000, 1 << 40))
+        remembered = Duplicates(4, bound)
+        records = set()
+        for number in range(200):
+            origin = f"q{chance.randrange(8)}" * chance.randrange(1, 4)
+            if chance.random() < 0.05:
+                records.difference_update(remembered.forget(origin))
+            elif remembered.sequence(sent := SentId(origin, str(chance.randrange(30)))) is None:
+                records.add(number)
+                forgotten = remembered.remember(sent, number, 0)
+                assert records.issuperset(forgotten)
+                records.difference_update(forgotten)
+            rings = remembered._rings
+            assert records == {record for ring in rings.values() for record, _ in ring}
+            assert {one for ring in rings.values() for _, one in ring} == set(remembered._sequences)
+            assert all(rings.values())
+            assert remembered.bytes <= bound
+            assert remembered.bytes == sum(
+                ORIGIN_BYTES + len(origin) + sum(ID_BYTES + len(one.id) for _, one in ring)
+                for origin, ring in rings.items()
+            )
