@@ -17,6 +17,7 @@ from broker.core.pages import Page
 from broker.core.paging import Paging
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
+from broker.storage.records import Record
 
 
 class QueueStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,7 +58,8 @@ class Browsing:
     Oldest first within each queue: ``async for``, then ``close`` in any case.
 
     Those on a page are read in their turn, one page in memory at a time; what has been consumed by
-    then is left out. Raises OSError, JournalDamagedError.
+    then is left out. A record becomes a message in its turn, too: of a million it would take
+    seconds. Raises OSError, JournalDamagedError.
     """
 
     def __init__(
@@ -68,8 +70,8 @@ class Browsing:
             wanted = [queues[name]] if name in queues else []
         self._settings = settings
         self._paging = paging
-        self._stored = deque((holder, item) for holder in wanted for item in holder.all())
-        self._held = {item: None for _, item in self._stored if isinstance(item, Page)}
+        self._stored = deque((holder, holder.backlog, deque(holder.items())) for holder in wanted)
+        self._held = {item: None for _, _, items in self._stored for item in items if isinstance(item, Page)}
         paging.blobs.adopt(page.blob for page in self._held)
 
     def __aiter__(self) -> Self:
@@ -77,15 +79,22 @@ class Browsing:
 
     async def __anext__(self) -> BrowsedMessage:
         while self._stored:
-            holder, item = self._stored.popleft()
-            if isinstance(item, Message):
-                store, topic = self._settings.store(holder.name), holder.topic
-                return BrowsedMessage(
-                    store, item.target if topic is None else holder.name, holder.name, item, topic
-                )
-            messages = await self._paging.read(item)
-            self._stored.extendleft((holder, message) for message in reversed(messages))
-            self._let_go(item)
+            holder, backlog, items = self._stored[0]
+            if not items:
+                self._stored.popleft()
+                continue
+            item = items.popleft()
+            if isinstance(item, Page):
+                items.extendleft(reversed(await self._paging.read(item)))
+                self._let_go(item)
+                continue
+            if isinstance(item, Record):
+                assert backlog is not None, "only a backlog has records"
+                item = backlog.message(item)
+            store, topic = self._settings.store(holder.name), holder.topic
+            return BrowsedMessage(
+                store, item.target if topic is None else holder.name, holder.name, item, topic
+            )
         raise StopAsyncIteration
 
     def close(self) -> None:

@@ -16,11 +16,12 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from operator import attrgetter
 from typing import Final, Protocol
 
 from broker.core.addresses import INTERNAL_PREFIX, AddressSettings
-from broker.core.backlog import CHUNK, Backlog
+from broker.core.backlog import CHUNK, Backlog, Loose
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
 from broker.core.groups import RANK, Lane
@@ -200,12 +201,21 @@ class Queue:
             self.pager.arrived(self, self.backlog)
         self.wake()
 
+    def items(self) -> Iterator[Loose | Page]:
+        """Everything stored, oldest first where none was taken over later.
+
+        ``backlog.message`` makes a message of a record, which takes far longer than to find it.
+        """
+        return chain(self.messages.values(), () if self.backlog is None else self.backlog.items())
+
     def all(self) -> Iterator[Message | Page]:
-        """Every message, oldest first where none was taken over later; unread pages as they are."""
-        yield from self.messages.values()
-        if (backlog := self.backlog) is not None:
-            for item in backlog.items():
-                yield item if isinstance(item, Page) else backlog.message(item)
+        """Every message, in the order of ``items``; unread pages as they are."""
+        for item in self.items():
+            if isinstance(item, Record):
+                assert self.backlog is not None, "only the backlog has records"
+                yield self.backlog.message(item)
+            else:
+                yield item
 
     def __len__(self) -> int:
         return len(self.messages) + (len(self.backlog) if self.backlog is not None else 0)

@@ -22,6 +22,7 @@ written, and only the connection's own pace limits them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -69,6 +70,8 @@ from stomp_protocol.frames import Frame, LargeHead, LargePart
 from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
 PRODUCT: Final = "brokerd"
+GROUP_MAX: Final = 255
+"""Characters of a group's name: names are remembered with their owners."""
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 
 Handler = Callable[["StompSession", Frame], Work | None]
@@ -81,7 +84,7 @@ class StompSession:
     __slots__ = (
         "__weakref__", "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
         "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
-        "ack_prefix", "client_id", "connection", "engine", "name", "node_id", "user", "version",
+        "ack_prefix", "browsing", "client_id", "connection", "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
     def __init__(self, server: ConnectionServer, connection: StompConnection) -> None:
@@ -93,6 +96,8 @@ class StompSession:
         self.ack_prefix = f"{self.name}-"
         self.node_id = self.engine.settings.node_id
         self.version = V1_2
+        self.browsing = asyncio.Lock()
+        """Held by the browser that shows."""
         self._server = server
         self._handlers: dict[str, Handler] = UNKNOWN
         self._subscriptions: dict[str, AnySubscription] = {}
@@ -255,6 +260,10 @@ class StompSession:
         if reply_to is not None and reply_to.startswith(OWN_TEMPORARY_PREFIX):
             headers = {**headers, "reply-to": self._reply_queue(reply_to)}
         group = headers.get("JMSXGroupID")
+        if group is not None and len(group) > GROUP_MAX:
+            raise FrameRefusedError(
+                f"header 'JMSXGroupID' has {len(group)} characters: at most {GROUP_MAX} are allowed"
+            )
         message = Message(
             queue,
             kept_headers(headers, len(body) if large is None else large.size),
@@ -298,7 +307,7 @@ class StompSession:
         if name not in temporaries:
             self._may_subscribe(reply_to)
             queue = self._destinations.new_temporary(name)
-            self._subscriptions[reply_to] = self._consume(reply_to, queue, "auto", None, transient=True)
+            self._add(reply_to, self._consume(reply_to, queue, "auto", None, transient=True))
             self._balance_reading()
         return temporaries[name]
 
@@ -416,13 +425,15 @@ class StompSession:
         )
         if wanted is not None:
             self.engine.budget.spend(SELECTOR_CHARACTER * len(headers["selector"]))
-        self._subscriptions[subscription_id] = (
-            self._open_topic(subscription_id, destination, mode, window, headers, wanted)
-            if destination.startswith(TOPIC_PREFIX)
-            else self._open(subscription_id, destination, mode, window, headers, wanted)
-        )
+        open_ = self._open_topic if destination.startswith(TOPIC_PREFIX) else self._open
+        self._add(subscription_id, open_(subscription_id, destination, mode, window, headers, wanted))
         self._balance_reading()
         self._done(headers.get("receipt"))
+
+    def _add(self, subscription_id: str, subscription: AnySubscription) -> None:
+        self._subscriptions[subscription_id] = subscription
+        if self._paused:
+            subscription.pause()
 
     def _may_subscribe(self, subscription_id: str) -> None:
         if subscription_id in self._subscriptions:
@@ -458,7 +469,7 @@ class StompSession:
                     f"there is no feed {destination!r}; known: "
                     f"{', '.join(sorted(self.engine.feeds)) or 'none'}"
                 )
-            return FeedSubscription(self, subscription_id, destination, feed)
+            return FeedSubscription(self, subscription_id, destination, feed, paused=self._paused)
         if destination.startswith(OWN_TEMPORARY_PREFIX):
             temporary = temporary_name(destination)
             if temporary in self._destinations.temporaries or browser:
@@ -475,7 +486,7 @@ class StompSession:
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
         self._destinations.may_be_created(name)
         if browser:
-            shown = Browser(self, subscription_id, self.engine.browse(name), wanted)
+            shown = Browser(self, subscription_id, name, wanted)
             self.connection.soon(shown.begin)
             return shown
         return self._consume(subscription_id, name, mode, window, wanted)
@@ -563,8 +574,6 @@ class StompSession:
         )
         if self.engine.journal.last_sequence > before:
             self._busy_until = self.engine.journal.last_sequence  # the queue is new: the receipt waits for it
-        if self._paused:
-            subscription.pause()
         self._numbers[self._count] = subscription
         return subscription
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from broker.core.browsing import Browsing
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
@@ -36,6 +35,8 @@ class Subscriber(Protocol):
     connection: StompConnection
     engine: Engine
     version: Version
+    browsing: asyncio.Lock
+    """Held by the browser that shows."""
 
 
 class Subscription:
@@ -146,16 +147,20 @@ def _named(session: Subscriber, subscription_id: str) -> bytes:
 
 
 class Browser:
-    """What is in a queue, untaken; the end is an empty MESSAGE with ``browser:end`` (ActiveMQ)."""
+    """What is in a queue, untaken; the end is an empty MESSAGE with ``browser:end`` (ActiveMQ).
 
-    __slots__ = ("_browsing", "_ended", "_room", "_selector", "_session", "_subscription", "_task")
+    The browsers of a connection show their queues one after the other, each what is in it then:
+    what is to be shown is remembered meanwhile, and a client may open a thousand browsers.
+    """
+
+    __slots__ = ("_ended", "_queue", "_room", "_selector", "_session", "_subscription", "_task")
 
     def __init__(
-        self, session: Subscriber, subscription_id: str, browsing: Browsing, selector: Selector | None
+        self, session: Subscriber, subscription_id: str, queue: str, selector: Selector | None
     ) -> None:
         self._session = session
         self._subscription = _named(session, subscription_id)
-        self._browsing = browsing
+        self._queue = queue
         self._selector = selector
         self._room = asyncio.Event()
         self._room.set()
@@ -184,30 +189,32 @@ class Browser:
         self._ended = True
         if self._task is not None:
             self._task.cancel()
-        self._browsing.close()
 
     async def _show(self) -> None:
-        try:
-            budget = self._session.engine.budget
-            async for stored in self._browsing:
-                await budget.room()
-                budget.spend(DELIVERY)
-                if self._selector is not None:
-                    budget.spend(TEST + self._selector.terms)
-                    if not self._selector.matches(headers_of(stored.message)):
-                        continue
+        engine, budget = self._session.engine, self._session.engine.budget
+        async with self._session.browsing:
+            await budget.room()
+            browsing = engine.browse(self._queue)
+            try:
+                async for stored in browsing:
+                    await budget.room()
+                    budget.spend(DELIVERY)
+                    if self._selector is not None:
+                        budget.spend(TEST + self._selector.terms)
+                        if not self._selector.matches(headers_of(stored.message)):
+                            continue
+                    await self._room.wait()
+                    self._write(stored.message)
                 await self._room.wait()
-                self._write(stored.message)
-            await self._room.wait()
-            self._session.connection.write(
-                b"MESSAGE\n",
-                self._subscription,
-                b"message-id:end\ndestination:\nbrowser:end\ncontent-length:0\n\n\0",
-            )
-        except (OSError, JournalError) as error:
-            self._session.connection.error(f"the queue cannot be browsed: {error}", None)
-        finally:
-            self._browsing.close()
+                self._session.connection.write(
+                    b"MESSAGE\n",
+                    self._subscription,
+                    b"message-id:end\ndestination:\nbrowser:end\ncontent-length:0\n\n\0",
+                )
+            except (OSError, JournalError) as error:
+                self._session.connection.error(f"the queue cannot be browsed: {error}", None)
+            finally:
+                browsing.close()
 
     def _write(self, message: Message) -> None:
         connection = self._session.connection
@@ -232,7 +239,13 @@ class FeedSubscription:
     __slots__ = ("_count", "_feed", "_head", "_latest", "_number", "_paused", "_session")
 
     def __init__(
-        self, session: Subscriber, subscription_id: str, destination: str, feed: WatchedValue
+        self,
+        session: Subscriber,
+        subscription_id: str,
+        destination: str,
+        feed: WatchedValue,
+        *,
+        paused: bool,
     ) -> None:
         self._session = session
         self._feed = feed
@@ -244,7 +257,7 @@ class FeedSubscription:
                 session.version.header_line("content-type", feed.content_type),
             )
         )
-        self._paused = False
+        self._paused = paused
         self._latest: bytes | None = None
         self._count = 0
         self._number = feed.watch(self._show)

@@ -87,6 +87,7 @@ def test_nothing_is_done_before_connect(client):
             "repeated deliveries are not supported",
         ),
         ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7" * 256}, "at most 255 are allowed"),
+        ("SEND", {"destination": "q", "JMSXGroupID": "g" * 256}, "at most 255 are allowed"),
         (
             "SEND",
             {"destination": "q", "reply-to": "/temp-topic/answers"},
