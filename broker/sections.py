@@ -65,6 +65,12 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     Above it queues that page keep only a share of it, and producers wait until the rest is on the
     disk.
     """
+    max_queues: Positive = 50_000
+    """Queues and subscriptions, each of which takes about 3 KB of memory if it is empty.
+
+    A client that would make one more is refused. More that are in the store stay, and the broker
+    itself may make more.
+    """
     max_duplicate_ids_size: Positive = 64 * 1024 * 1024
     """Bytes of memory for the ids (``_AMQ_DUPL_ID``) that all destinations together remember, about
     150,000 ids.

@@ -35,6 +35,7 @@ class EngineSettings:
     node_id: str
     cluster: str = "my-cluster"
     global_max_size: int = 256 * 1024 * 1024
+    max_queues: int = 50_000
     max_duplicate_ids_size: int = 64 * 1024 * 1024
     expiry_scan_period_s: float = 30.0
     addresses: AddressBook = field(default_factory=AddressBook)
@@ -47,6 +48,7 @@ class EngineSettings:
             node_id=node_id,
             cluster=config.cluster.name if config.cluster else "my-cluster",
             global_max_size=config.broker.global_max_size,
+            max_queues=config.broker.max_queues,
             max_duplicate_ids_size=config.broker.max_duplicate_ids_size,
             expiry_scan_period_s=config.broker.message_expiry_scan_period / 1000,
             addresses=AddressBook(config.address_settings),

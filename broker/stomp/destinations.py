@@ -62,15 +62,33 @@ class Destinations:
         return target
 
     def may_be_created(self, queue: str) -> None:
-        """Raises RefusedError for a queue that is not there and that no client may make."""
+        """Raise FrameRefusedError for a queue that is not there and that no client may make."""
         engine = self._engine
-        if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
-            raise FrameRefusedError(
-                f"queue {queue!r} does not exist and is not created (auto-create-queues is false)"
-            )
+        if queue not in engine.queues:
+            if not engine.settings.addresses.settings(queue).auto_create_queues:
+                raise FrameRefusedError(
+                    f"queue {queue!r} does not exist and is not created (auto-create-queues is false)"
+                )
+            self.demand_room()
+
+    def demand_room(self) -> None:
+        """Raise FrameRefusedError where clients have made as many queues as they may."""
+        if objection := self.objection(1):
+            raise FrameRefusedError(objection)
+
+    def objection(self, more: int) -> str:
+        """Return why there may not be so many queues more, "" if there may."""
+        count, bound = len(self._engine.queues), self._engine.settings.max_queues
+        if count + more <= bound:
+            return ""
+        return (
+            f"the broker has {count} queues and subscriptions, and may have {bound} (broker.max-queues): "
+            "delete some first, with brokerctl delete"
+        )
 
     def new_temporary(self, name: str) -> str:
         """Make the temporary queue of that NAME; its own name."""
+        self.demand_room()
         self._count += 1
         engine, node_id = self._engine, self._engine.settings.node_id
         queue = f"{TEMPORARY_PREFIX}{node_id}.{self._session}-{self._count}-{engine.seams.secret()}"

@@ -370,7 +370,9 @@ class StompSession:
         self._commit_now(transaction, receipt)
 
     def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
-        if objection := self._objection(transaction.sends):
+        new_queues = {queue for queue, _ in transaction.sends if queue[0] != "/"} - self.engine.queues.keys()
+        objection = new_queues and self._destinations.objection(len(new_queues))
+        if objection := objection or self._objection(transaction.sends):
             self._transactions.committing.append(transaction)  # the end of the connection undoes it
             self.connection.error(objection, receipt)
             return
@@ -532,6 +534,8 @@ class StompSession:
         """Raise FrameRefusedError where the topic or the client has all it may have."""
         topics, topic = self.engine.topics, subscription.topic
         known = topics.named(subscription.key) if subscription.durable else None
+        if known is None:
+            self._destinations.demand_room()
         if known is None or known.topic != topic:
             count = len(topics.bound(TOPIC_PREFIX + topic))
             bound = self.engine.settings.addresses.settings(topic).max_subscriptions

@@ -234,3 +234,45 @@ def test_a_topic_has_so_many_subscriptions(brokerd, durable):
     again.send("SUBSCRIBE", {"id": "more", "destination": TOPIC, **more, "receipt": "made"})
     again.receipt("made")
     logged(broker, "max-subscriptions")
+
+
+def test_clients_make_so_many_queues_and_subscriptions_and_those_in_the_store_stay(brokerd):
+    broker = brokerd(**{"broker.max-queues": 4})
+    client = Raw(broker.port, client_id="c")
+    send(client, b"one", "/queue/1", receipt="sent")
+    client.receipt("sent")
+    client.send("SUBSCRIBE", {"id": "2", "destination": "/queue/2", "receipt": "made"})
+    client.receipt("made")
+    subscribe(client, 1)
+    client.send("SUBSCRIBE", {"id": "t", "destination": "/temp-queue/t", "receipt": "made"})
+    client.receipt("made")
+    full = (
+        "the broker has 4 queues and subscriptions, and may have 4 (broker.max-queues): delete some first, "
+        "with brokerctl delete"
+    )
+    for command, headers in [
+        ("SEND", {"destination": "/queue/5"}),
+        ("SUBSCRIBE", {"id": "5", "destination": "/queue/5"}),
+        ("SUBSCRIBE", {"id": "5", "destination": TOPIC}),
+        ("SUBSCRIBE", {"id": "5", "destination": TOPIC, NAME: "5"}),
+        ("SUBSCRIBE", {"id": "5", "destination": "/temp-queue/5"}),
+        ("SEND", {"destination": "/queue/1", "reply-to": "/temp-queue/5"}),
+    ]:
+        refused = Raw(broker.port, client_id="another")
+        refused.send(command, headers)
+        assert refused.error() == full
+    client.send("UNSUBSCRIBE", {"id": "t", "receipt": "ended"})
+    client.receipt("ended")
+    refused = Raw(broker.port)
+    refused.send("BEGIN", {"transaction": "t"})
+    for number in (5, 6):
+        send(refused, b"two at once", f"/queue/{number}", transaction="t")
+    refused.send("COMMIT", {"transaction": "t"})
+    assert refused.error() == full.replace("has 4", "has 3")
+    logged(broker, "(broker.max-queues)")
+    broker.kill()
+    broker = brokerd(**{"broker.max-queues": 2})
+    client = Raw(broker.port, client_id="c")
+    subscribe(client, 1)
+    send(client, b"two", "/queue/1", receipt="sent")
+    client.receipt("sent")
