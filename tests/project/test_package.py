@@ -54,6 +54,10 @@ def test_the_wheel_has_each_file_of_the_packages_and_nothing_else(wheel):
     assert {"harness/report/templates/report.html.j2", "checkers/log4j2.properties"} <= names
 
 
+def test_the_readme_is_read_in_a_few_minutes():
+    assert len(README.split()) <= 700
+
+
 def test_the_page_of_an_index_has_the_version_and_no_link_to_a_file_beside_it(description):
     assert f"\nVersion: {harness.__version__}\n" in description
     targets = re.findall(r"\]\(([^)]+)\)", description)
