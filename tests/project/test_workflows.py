@@ -1,9 +1,11 @@
 """The workflows that people copy, and the action in them: the program takes their commands."""
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,17 @@ def test_every_command_of_a_workflow_has_options_that_there_are(file):
             assert {word for word in words if word.startswith("--")} <= options, words
             added = {"--store"} | ({"--known"} if "known" in step.get("with", ()) else set())
             assert step.get("uses") != OURS or added <= options, words
+
+
+def test_the_pythons_of_the_classifiers_have_a_session_and_a_job_each():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    pythons = jobs["pythons"]["strategy"]["matrix"]["python"]
+    (sessions,) = re.findall(r"^PYTHONS = (.*)$", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
+    assert sessions == json.dumps(pythons)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    classified = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert classified == pythons
+    assert project["requires-python"] == f">={pythons[0]}"
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
