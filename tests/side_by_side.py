@@ -1,7 +1,8 @@
 """Tests side by side (``pytest -n 4``): which never run beside each other, and what is begun first.
 
 A plugin, which ``conftest.py`` loads. Tests that share one thing of the machine, or one that takes
-long to start, are a group: one worker has all of a group, one after the other.
+long to start, are a group: one worker has all of a group, one after the other. So are tests of a
+module that share what a fixture makes once for it, which is mostly a whole simulated run.
 
 Why not ``--dist loadgroup``: xdist 3.8 tells its scheduler of groups within the tests' ids, which
 pytest 9.2 no longer lets it change, so that groups are lost without a word (pytest-xdist 1386).
@@ -28,7 +29,7 @@ PLACE = "groups"
 
 
 def group_of(item):
-    """The name of a test's group, or None: it may run beside any other."""
+    """The name of a test's group, one of GROUPS or a module; None: it may run beside any other."""
     marks, fixtures = {mark.name for mark in item.iter_markers()}, {*item.fixturenames}
     if "docker" in marks:
         return "docker stores" if marks & {"nfs", "database_server"} else "docker"
@@ -42,7 +43,13 @@ def group_of(item):
         return "simulated"
     if fixtures & {"postgresql_server", "place"}:
         return "postgresql"
-    return "ssh" if "ssh" in marks else None
+    return "ssh" if "ssh" in marks else module_of(item)
+
+
+def module_of(item):
+    """The module of a test with a fixture that is made once for it: each worker would make one."""
+    made = item._fixtureinfo.name2fixturedefs.values()
+    return str(item.path) if any(last.scope == "module" for *_, last in made) else None
 
 
 def waits(item):
@@ -53,7 +60,7 @@ def waits(item):
 def begun(item):
     """Which are handed out first: groups in their order, long tests, then all others."""
     group = group_of(item)
-    if group is not None:
+    if group in GROUPS:
         return GROUPS.index(group)
     return len(GROUPS) + (item.get_closest_marker(LONG) is None)
 

@@ -108,7 +108,7 @@ def test_a_history_is_made_from_its_seed_alone():
 def test_where_they_differ_few_rows_are_printed(monkeypatch, capsys):
     monkeypatch.setattr(reference, "delivery_anomalies", lambda *_: [])
     campaign = Campaign()
-    campaign.lot(0, 60)
+    campaign.lot(0, 20)
     said = capsys.readouterr().out.split("an innocent broker")[0]
     assert campaign.wrong == 1
     alone = said.split("reference alone")[0]

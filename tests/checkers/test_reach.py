@@ -199,7 +199,7 @@ def test_columns_and_rows_say_the_same_of_many_histories(tmp_path):
                 and chance.random() < number / 60
             ):
                 row |= {"type": "fail", "error": chance.choice(["refused: a", "refused: b", BUG])}
-        case = judge.examine(judge.CheckRun(lay_out(tmp_path / str(number), rows, slice_rows=3), PATIENT))
+        case = judge.examine(judge.CheckRun(lay_out(tmp_path / str(number), rows, slice_rows=12), PATIENT))
         bugs = {i for i in reference.find(rows, PATIENT) if i.name == "internal-error"}
         assert found_in(case, 0) >= bugs == {i for i in found_in(case, 0) if i.name == "internal-error"}
         admitted += len(bugs)

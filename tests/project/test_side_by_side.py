@@ -57,7 +57,22 @@ def test_judged(number, spark, request):
 @pytest.mark.spark
 def test_marked(request):
     note(request)
+
+
+@pytest.fixture(scope="module")
+def run():
+    with Path("simulated").open("a") as file:
+        file.write("once")
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_of_one_run(number, run, request):
+    note(request)
 """
+
+
+FEW_PLUGINS = ("-p", "no:hypothesispytest", "-p", "no:jepsen-run", "-p", "no:timeout")
+"""Each of three processes would import these: a third of the time, and none is needed here."""
 
 
 @pytest.fixture
@@ -69,7 +84,7 @@ def ran(pytester, monkeypatch):
     monkeypatch.delenv("JEPSEN_RUN_MACHINE", raising=False)
 
     def run(*options):
-        pytester.runpytest_subprocess("-n", "2", *options).assert_outcomes(passed=72)
+        pytester.runpytest_subprocess("-n", "2", *FEW_PLUGINS, *options).assert_outcomes(passed=82)
         return [line.split() for line in (pytester.path / "ran").read_text().splitlines()]
 
     return run
@@ -79,20 +94,25 @@ def workers_of(ran, name):
     return {worker for worker, test in ran if re.search(name, test)}
 
 
+@pytest.mark.slow
 def test_a_group_is_on_one_worker_and_the_rest_on_both(ran):
     done = ran("-p", "side_by_side")
     assert len(workers_of(done, "container")) == 1
     assert len(workers_of(done, "judged|marked")) == 1
     assert workers_of(done, "container") != workers_of(done, "judged")
     assert len(workers_of(done, "alone")) == 2
+    assert Path("simulated").read_text() == "once"
     (first, *_) = [test for _, test in done if not re.search("container|judged|marked", test)]
     assert "takes_long" in first
 
 
+@pytest.mark.slow
 def test_without_it_they_would_be_scattered(ran):
     assert len(workers_of(ran(), "container|judged|marked")) == 2
+    assert Path("simulated").read_text() == "onceonce"
 
 
+@pytest.mark.slow
 def test_what_needs_the_machine_is_begun_once_it_is_ready(ran, pytester, monkeypatch):
     monkeypatch.setenv("JEPSEN_RUN_MACHINE", str(pytester.path / "installed"))
     tests = [test for _, test in ran("-p", "side_by_side")]
