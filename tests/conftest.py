@@ -58,7 +58,7 @@ SLOW = {"mutants", "scenarios", "stateful"}
 def pytest_collection_modifyitems(config, items):
     """Mark slow tests; leave what other commits try to them, unless it was asked for by name."""
     for item in items:
-        if "spark" in item.fixturenames or not SLOW.isdisjoint(item.location[0].split("/")):
+        if "spark" in item.fixturenames or not SLOW.isdisjoint(item.nodeid.split("/")):
             item.add_marker(pytest.mark.slow)
     if not any("::" in argument for argument in config.args):
         others = share.left_to_others(config.option.share, items)

@@ -45,6 +45,7 @@ def test_some_histories_of_more_are(size):
         assert not len(wrong), (order, some[wrong[0]].tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_a_certificate_has_no_linearization_by_itself(size):
     for order in orders(size):

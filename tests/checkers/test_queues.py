@@ -275,6 +275,7 @@ def possible(order, some):
     return all(order[n][1] >= order[k - OF][0] for n, k in enumerate(some) if k >= OF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "unheard"), [*itertools.product([2, 3, 4, 5], [0, 1, 2])])
 def test_pulls_are_judged_as_all_runs_of_a_queue_say(size, unheard):
     chance = random.Random(size)

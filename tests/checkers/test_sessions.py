@@ -181,6 +181,7 @@ PROMISED: dict[str, tuple[list[Row], Promises, set[tuple[str, int]]]] = {
 ALL = {name: (rows, ANY, expected) for name, (rows, expected) in CASES.items()} | PROMISED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_both_implementations_say_so(tmp_path, name):
     rows, promises, expected = ALL[name]

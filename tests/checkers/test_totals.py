@@ -240,6 +240,7 @@ def test_few_rows_show_it(tmp_path, case):
     assert "wrong-total" in {one.name for one in reference.find(shown, OPTIONS)}
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_banks_of_a_correct_broker():
     for seed in range(300):
         found = {one.name for one in reference.find(bank(seed), OPTIONS)}

@@ -109,6 +109,7 @@ async def _drink(reader):
     return bytes(got), True
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=steps, seed=st.integers(0, 2**32))
 def test_every_byte_arrives_in_order_through_any_faults(plan, seed):

@@ -446,6 +446,7 @@ def test_the_list_says_why_in_the_words_of_the_environment(capsys, monkeypatch):
         assert f"not there: {reason} " in listed(capsys)
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_is_no_verdict():
     """``jepsen-run check ... | head`` must never say valid or invalid by accident."""
     command = (
@@ -493,11 +494,13 @@ def phantom(directory, name, queue="q0"):
     stores.save(directory, stores.SPEC, TestSpec(name=name, policy="replication"))
 
 
+@pytest.mark.slow
 def test_that_a_run_is_invalid_does_not_depend_on_who_reads_it(tmp_path):
     phantom(tmp_path, "phantom")
     assert read_by_nobody(tmp_path, "check", str(tmp_path)) == (judge.INVALID, "")
 
 
+@pytest.mark.slow
 def test_output_for_which_the_disk_has_no_room_is_no_bug(tmp_path):
     with Path("/dev/full").open("w") as full:
         told = subprocess.run(
@@ -507,6 +510,7 @@ def test_output_for_which_the_disk_has_no_room_is_no_bug(tmp_path):
     assert (told.returncode, told.stderr) == (judge.UNKNOWN, "")
 
 
+@pytest.mark.slow
 def test_a_terminal_that_lacks_a_letter_is_told_it_otherwise(tmp_path):
     phantom(tmp_path, "über")
     told = subprocess.run(
@@ -529,6 +533,7 @@ TURNS_THE_WRITING = "\u202e"
 FORGED = f"q{CLEARS_THE_SCREEN}{SETS_THE_TITLE}{A_LINE_OF_ITS_OWN}{OF_ONE_CHARACTER}{TURNS_THE_WRITING}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["check"], ["check", "--json"]])
 def test_a_name_in_a_history_cannot_act_on_the_terminal(tmp_path, words):
     phantom(tmp_path, "forged", queue=FORGED)
@@ -580,6 +585,7 @@ def test_a_closed_standard_input_ends_no_run_by_a_signal(tmp_path):
     assert told.returncode in (judge.VALID, judge.UNKNOWN)
 
 
+@pytest.mark.slow
 def test_too_few_open_files_are_told_in_one_line(tmp_path):
     told = simulated(tmp_path, "ulimit -n 12; ")
     assert told.returncode == judge.UNKNOWN

@@ -238,6 +238,7 @@ def test_files_grow_with_the_history():
     assert all(count & (count - 1) == 0 for count in counts)
 
 
+@pytest.mark.slow
 def test_an_operation_costs_at_most_forty_bytes_on_disk(tmp_path):
     rows = list(operations(20_000, groups=100))
     record(tmp_path, rows)

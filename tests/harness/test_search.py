@@ -97,6 +97,7 @@ def test_whatever_is_drawn_can_be_run(fields, bounded):
         assert registry.of(drawn).plan(drawn) == nodes
 
 
+@pytest.mark.slow
 def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():
     drawn_from = swarm.swarm(spec(), bounded=False)
     left_out = set(kinds.KINDS) - set(drawn_from.kinds)
@@ -134,12 +135,14 @@ def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
     assert {(one.queues, one.churn) for one in moves} == {(1, 1.0)}
 
 
+@pytest.mark.slow
 def test_backups_are_compared_in_some_runs_of_replication_and_in_no_others():
     assert {one.compare_backups for one, _ in draws(swarm.swarm(spec()))} == {True, False}
     alone = swarm.swarm(spec(policy="standalone", pairs=1))
     assert {one.compare_backups for one, _ in draws(alone)} == {False}
 
 
+@pytest.mark.slow
 def test_of_a_mixture_each_run_has_some_workloads_with_weights_and_shrinking_may_drop_one():
     drawn = {one.workload for one, _ in draws(swarm.swarm(spec(workload="mixed")))}
     assert {"bank", "groups", "refusals"} <= {name for one in drawn for name in shares(one)}
@@ -163,6 +166,7 @@ def test_a_bounded_run_does_not_mix_what_ends_brokers_with_what_silences_them_an
             assert after.start_s >= before.start_s + before.duration_s + swarm.SETTLE_S
 
 
+@pytest.mark.slow
 def test_what_slows_lasts_to_the_end_in_some_runs_but_not_beside_what_ends_one_of_a_pair():
     def lasting(drawn_from):
         for _, schedule in draws(drawn_from):

@@ -234,6 +234,7 @@ def test_a_search_that_is_still_going_on_is_not_joined(part, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_finding_that_a_changed_program_does_not_give_is_not_told_as_its(tmp_path, capsys, monkeypatch):
     words = ["search", *BREAKING, "--runs", "20", "--jobs", "1", "--store", str(tmp_path)]
     assert cli.run(words) == judging.INVALID

@@ -69,6 +69,7 @@ def test_nothing_but_zeros_is_the_emptiest_test_there_is(form):
     assert (spec.time_limit_s, spec.rate) == (0.5, 5.0)
 
 
+@pytest.mark.slow
 @given(filled())
 @settings(max_examples=100, deadline=None)
 def test_no_choice_gives_more_of_anything_than_there_was(drawn):

@@ -124,6 +124,7 @@ def test_again_in_one_process_is_the_same_and_another_seed_is_another_history():
     assert other.digest != first.digest
 
 
+@pytest.mark.slow
 def test_tracing_and_judging_change_nothing():
     spec, schedule = plan_of("RP4")
     plain = simulate(spec, schedule, judge=False)
@@ -195,6 +196,7 @@ def test_two_scenarios_with_one_history_are_told_apart(tmp_path):
     assert first_with(tmp_path, "bb", "RP2") == "RP2"
 
 
+@pytest.mark.slow
 def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
     spec, schedule = plan_of(EVERYTHING)
     run = simulated_once(EVERYTHING)
@@ -246,6 +248,7 @@ def test_a_schedule_that_cannot_be_carried_out_is_refused():
         simulate(spec, Schedule(faults=(Fault(kind="disk-slow", start_s=1, options={"delay": 3}),)))
 
 
+@pytest.mark.slow
 def test_coverage_names_what_happened_and_what_never_did():
     kill = simulate(named("RP1").spec, named("RP1").schedule, judge=False)
     assert kill.coverage["fault/kill"] == 1

@@ -180,6 +180,7 @@ def test_a_history_that_is_not_there_has_no_rows(tmp_path):
     assert list(read.control) == []
 
 
+@pytest.mark.slow
 def test_the_last_that_became_of_a_message_is_not_cut_off(tmp_path, monkeypatch):
     monkeypatch.setattr(excerpt, "ROWS_MAX", 20)
     scene = Scene()

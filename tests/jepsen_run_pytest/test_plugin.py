@@ -136,6 +136,7 @@ def test_known(check_history, assert_valid):
     ran.assert_outcomes(skipped=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "problem"),
     [

@@ -66,6 +66,7 @@ def runner(tmp_path):
     return Runner(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_invalid_keeps_its_status_and_writes_the_summary(runner):
     """Two seconds of simulation: both brokers of a pair are live."""
     assert runner.run("Run", arguments=SPLIT_BRAIN) == 1, runner.said

@@ -38,6 +38,7 @@ def test_each_commit_tries_all_other_tests_and_a_share_of_those_in_turn():
     assert share.left_to_others(share.ALL, items) == set()
 
 
+@pytest.mark.slow
 def test_a_test_that_is_asked_for_by_its_name_is_tried_whoever_has_its_turn():
     file = "tests/checkers/test_differential.py"
     name = f"{file}::test_they_agree_on_files_too_whole_or_in_slices"

@@ -91,6 +91,7 @@ def test_a_request_is_answered_in_its_pair(rows):
     assert {(where[row["queue"]], row["broker"]) for row in replies} == {("a1", "a1"), ("b1", "b1")}
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_history(rows):
     again = simulate(specs.build(GIVEN))
     assert [{name: row[name] for name in COLUMNS} for row in again.rows] == rows

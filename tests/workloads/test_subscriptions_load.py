@@ -14,6 +14,8 @@ from harness.run.simulate import simulate
 from harness.systems.own import system
 from harness.systems.own.dialect import DIALECT
 
+pytestmark = pytest.mark.slow  # most look at one run, which takes two seconds
+
 GIVEN = {
     "policy": "standalone", "pairs": 1, "workload": "subscriptions", "time_limit_s": 15.0, "rate": 60.0,
     "producers": 2, "consumers": 6, "groups": 3, "seed": 3,
@@ -39,7 +41,6 @@ def names(rows):
     return {row["subscription"] for row in rows}
 
 
-@pytest.mark.slow
 def test_every_row_of_a_consumer_says_which_subscription_it_is_of(rows):
     well_formed([row for row in rows if row["process"] >= 0])
     for f in ("subscribe", "unsubscribe", "deliver", "ack", "disconnect", "drop"):
@@ -108,7 +109,6 @@ def test_a_selector_is_asked_for_and_what_it_does_not_want_does_not_come(rows):
     assert got["durable0-t0"] == {"red", "green", "blue"}
 
 
-@pytest.mark.slow
 def test_a_durable_subscription_is_made_again_with_another_selector_where_that_is_asked_for():
     rows = run(change_selectors=True, seed=4)
     asked = defaultdict(list)
@@ -129,7 +129,6 @@ def test_what_waits_for_a_subscription_is_found_in_the_stores(monkeypatch):
     assert ("/topic/t0", "shared1-t0") in kept
 
 
-@pytest.mark.slow
 def test_after_a_drop_of_unknown_outcome_the_next_name_is_taken_and_the_old_one_dropped_again():
     pauses = [
         Fault(kind="pause", start_s=2.0 + 7 * n, duration_s=5.0, target="a1", options={}) for n in range(2)
@@ -161,7 +160,6 @@ def test_brokers_without_any_that_outlive_their_connections_are_refused(monkeypa
         compose(specs.build({**GIVEN, "environment": "simulation"}))
 
 
-@pytest.mark.slow
 def test_churn_drops_and_makes_again_more_often_and_queues_are_topics(rows):
     often = run(churn=4.0, queues=2)
     assert len(of(often, "drop")) > 3 * len(of(rows, "drop"))

@@ -113,6 +113,7 @@ def test_what_is_consumed_leaves_nothing_on_the_disk():
     run(scenario)
 
 
+@pytest.mark.slow
 def test_a_message_is_durable_as_ever_whatever_becomes_of_its_page():
     """The answer waits for the journal alone.
 

@@ -324,6 +324,7 @@ some_headers = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(["", "convert_string_expressions:"]), conditions, some_headers)
 def test_the_normalized_text_means_the_same(prefix, text, headers):

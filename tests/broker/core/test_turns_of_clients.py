@@ -417,6 +417,7 @@ async def test_a_send_that_is_being_tested_when_the_broker_stops_is_not_taken():
     assert not any(len(queue) for queue in broker.engine.queues.values())
 
 
+@pytest.mark.slow
 @scenario
 async def test_a_commit_asks_selectors_in_turns_and_is_still_one_entry(monkeypatch):
     broker = await Broker.start()
@@ -477,6 +478,7 @@ async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
         assert engine.queues["q"].messages[next(iter(engine.queues["q"].messages))].redelivered
 
 
+@pytest.mark.slow
 @scenario
 async def test_consumers_with_selectors_are_asked_in_turns_however_many_queues_there_are(monkeypatch):
     broker = await Broker.start()

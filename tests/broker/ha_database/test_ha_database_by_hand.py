@@ -38,6 +38,7 @@ def rows(simulated, low_s, high_s, broker, f):
     ]
 
 
+@pytest.mark.slow
 def test_a_quiesced_broker_serves_old_connections_refuses_new_ones_and_is_not_taken_over():
     ran = run("HA7-load")
     assert ran.valid, (ran.grave, ran.trouble)
@@ -58,6 +59,7 @@ def test_a_quiesced_broker_serves_old_connections_refuses_new_ones_and_is_not_ta
     assert [row for row in rows(ran, 8.5, 30.0, "a1", "connect") if row["type"] == "ok"]
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_taken_over_by_force_delivers_nothing_of_it_afterwards():
     ran = run("HA6-forced")
     assert ran.valid, (ran.grave, ran.trouble)
@@ -94,6 +96,7 @@ def test_a_paused_broker_that_is_taken_over_by_force_steps_aside_before_its_mess
     assert ran.valid, (ran.grave, ran.trouble)
 
 
+@pytest.mark.slow
 def test_a_taker_that_waits_for_no_lease_lets_two_brokers_deliver_the_same(monkeypatch):
     """What the test above rests on: without the wait, it can be seen."""
     monkeypatch.setattr(schema, "YIELDED", 0)

@@ -48,6 +48,7 @@ def logged(simulated, node, words):
 # ----------------------------------------------------------------------------------------- takeover
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_of_several_takers_exactly_one_completes_the_takeover(seed):
     ran = run(BY_ID["HA2"], seed)
@@ -183,6 +184,7 @@ def without_leases(monkeypatch):
     monkeypatch.setattr(Lease, "_end_s", lambda self: self._asked_s + 3600.0)
 
 
+@pytest.mark.slow
 def test_without_leases_a_cut_off_broker_delivers_what_its_taker_delivers_too(monkeypatch):
     without_leases(monkeypatch)
     monkeypatch.setattr(MemberWatch, "suspects", lambda self, address: True)

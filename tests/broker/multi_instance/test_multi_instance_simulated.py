@@ -46,6 +46,7 @@ def test_an_active_instance_that_is_cut_off_ends_before_another_is_active():
     assert ("a1", "stopped") in changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["qmgrs/QMA/active.lock", "logs/QMA/log.lock"])
 def test_an_active_instance_that_loses_one_of_its_locks_ends(monkeypatch, lost):
     """Its file was deleted.
@@ -75,6 +76,7 @@ def test_a_power_loss_is_taken_over_when_the_lease_runs_out():
     assert ("a2", "live") in lives(result)
 
 
+@pytest.mark.slow
 def test_a_switch_over_without_a_standby_instance_is_refused_and_ends_nothing():
     down = Fault(kind="kill", start_s=2.0, duration_s=6.0, target="a2")
     switch = Fault(kind="switch-over", start_s=3.0, duration_s=2.0, target="a1")
@@ -86,6 +88,7 @@ def test_a_switch_over_without_a_standby_instance_is_refused_and_ends_nothing():
     assert "cannot switch over: no standby instance runs" in told["error"]
 
 
+@pytest.mark.slow
 def test_a_switch_over_of_everybody_is_one_of_the_active_instance():
     result = run("switch-over", "all", 4.0)
     assert result.valid is True
@@ -97,6 +100,7 @@ def test_a_switch_over_of_everybody_is_one_of_the_active_instance():
     assert told["error"] == "a2 is not active now"
 
 
+@pytest.mark.slow
 def test_two_queue_managers_share_nothing():
     spec = msgspec.structs.replace(SPEC, pairs=2)
     fault = Fault(kind="kill", start_s=3.0, duration_s=4.0, target="a1")

@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+import pytest
 from replicated import Load, cluster_test, nothing_lost, until
 
 
@@ -49,6 +50,7 @@ async def test_rp5_an_isolated_live_stops_and_its_backup_starts(cluster):
     await nothing_lost(cluster["a2"], load)
 
 
+@pytest.mark.slow
 @cluster_test(pairs=3)
 async def test_an_isolated_backup_never_starts(cluster):
     await cluster.start_pairs()
@@ -93,6 +95,7 @@ async def test_rp6_with_votes_for_who_reaches_the_voter_a_cut_pair_link_makes_bo
     assert await roles(cluster, "a1", "a2") == ["live", "live"]
 
 
+@pytest.mark.slow
 @cluster_test(pairs=3)
 async def test_with_both_votes_a_cut_pair_link_leaves_exactly_one(cluster):
     await cluster.start_pairs()

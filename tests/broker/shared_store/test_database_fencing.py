@@ -146,6 +146,7 @@ def test_connections_that_are_lost_during_commits_and_takeovers_lose_and_double_
     assert result.valid is True, (result.grave, result.trouble)
 
 
+@pytest.mark.slow
 def test_of_several_backups_on_a_database_one_takes_over_and_the_next_gets_its_place():
     properties = {"store": {"type": "database", "backups": 2}}
     result = run(named("SS3-kill"), properties=properties)

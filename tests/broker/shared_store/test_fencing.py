@@ -62,6 +62,7 @@ def test_with_a_store_that_fences_nobody_either_the_zombie_answers_and_the_check
     assert found & {"zombie", "lost"}
 
 
+@pytest.mark.slow
 def test_a_store_whose_locks_exclude_nobody_is_noticed(monkeypatch):
     """A file system without working locks: every broker is live."""
 
@@ -91,6 +92,7 @@ def test_each_fault_of_a_store_is_seen_to_bite_and_to_heal(kind):
     assert observed[kind]["nodes"] == (["a1", "a2"] if both else ["a1"])
 
 
+@pytest.mark.slow
 def test_a_killed_machine_releases_its_lock_only_when_its_lease_runs_out():
     """After a kill the kernel unlocks; after a loss of power there is no kernel."""
 
@@ -140,6 +142,7 @@ def test_a_broker_calls_itself_live_before_it_serves_however_slow_its_store_is()
     assert min(served) > live[0] - 70_000_000  # the monitor looks every 70 ms
 
 
+@pytest.mark.slow
 def test_a_live_whose_lock_file_is_deleted_ends_itself(monkeypatch):
     """AMQ-4705: whoever comes next locks another file.
 

@@ -71,6 +71,7 @@ class Pair:
         await journal.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 2**32),

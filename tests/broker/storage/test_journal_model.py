@@ -6,6 +6,7 @@ Whatever happens, what was synced is there, and nothing torn is.
 import asyncio
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from journals import DIRECTORY, Model, add, delete, plain, update
@@ -108,6 +109,7 @@ def dying(first, then, end):
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=60))
 @example(dying((0, 0), (8, 0), "power"))
