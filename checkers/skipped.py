@@ -431,7 +431,7 @@ def renumbered(parts: Iterable[tuple[Copies, Sequence[Place]]]) -> tuple[Copies,
     all_copies = [Copies.none()]
     lives = 0
     for copies, named in parts:
-        numbers = np.array([codes.setdefault(place, len(codes)) for place in named] or [0], dtype=np.int64)
+        numbers = np.array([codes.setdefault(place, len(codes)) for place in named], dtype=np.int64)
         waiting = replace(
             copies.waiting, place=numbers[copies.waiting.place], life=copies.waiting.life + lives
         )

@@ -26,9 +26,9 @@ def role(broker, node_id):
     return {"broker": broker, "node_id": node_id, "role": "live", "time_low": 0, "time_high": 0}
 
 
-def two():
+def two(of=TOPIC):
     """Two messages were sent to a subscription that exists."""
-    return Story().subscribe(1).send(1).send(2)
+    return Story().subscribe(1).send(1, of=of).send(2, of=of)
 
 
 def overtaken():
@@ -42,6 +42,28 @@ def served_elsewhere(outcome="ok"):
 
 
 INSIDE = {**TOPIC, "transaction": 7}
+
+
+OF_NOBODY = {**TOPIC, "producer": None}
+READ_OF_NOBODY = {**ALICE, "producer": None}
+BLUE = told(selector={"colour": ["blue"]})
+
+
+def red(*messages):
+    """Session 1 wants what is red, and these messages are."""
+    story = Story().subscribe(1, value=RED)
+    for message in messages:
+        story.send(message, properties={"colour": "red"})
+    return story
+
+
+def meanwhile(story):
+    """The rows of a story lie between the request and the answer of the send of message 1."""
+    sending = Story().send(1).rows
+    whole = Story().subscribe(1)
+    for row in (sending[0], *({**row, "process": 3} for row in story.rows), sending[1]):
+        whole.rows.append({**row, "index": len(whole.rows), "time": len(whole.rows) * MS})
+    return whole
 
 
 @pytest.mark.parametrize(
@@ -78,6 +100,17 @@ INSIDE = {**TOPIC, "transaction": 7}
         served_elsewhere().subscribe(9, "fail").subscribe(1).send(1).send(2).consume(2, 1).drop(),
         # Its session wants only red messages of a queue.
         Story().subscribe(1, of={"queue": "q"}, value=RED).subscribe(1).send(1).send(2).consume(2, 1).drop(),
+        # The selector of its session matches both, whatever another subscription wants.
+        red(1, 2).consume(2, 1).leave(1).drop(),
+        red(1, 2).subscribe(5, of=BOB, value=BLUE).consume(2, 1).leave(1).drop(),
+        # The later message was read though its send had failed, or may expire later.
+        Story().subscribe(1).send(1).send(2, "fail").consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1).send(2, expires=[S, 2 * S]).consume(2, 1).leave(1).drop(),
+        # What could not be read lies in a store: it was not given out.
+        overtaken().keep(None).leave(1).drop(),
+        # One later message was sent before the commit, another after it.
+        Story().subscribe(1).send(1, of=INSIDE).send(2).commit(7).consume(2, 1).send(3).consume(3, 1).drop(),
+        Story().subscribe(1).send(1, of=INSIDE).send(3).commit(7).consume(3, 1).send(2).consume(2, 1).drop(),
         # Both have one priority.
         Story().subscribe(1).send(1, priority=7).send(2, priority=7).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, priority=4).send(2).consume(2, 1).leave(1).drop(),
@@ -205,7 +238,37 @@ def test_what_was_left_out_of_a_subscription_that_ended_is_lost(tmp_path, story)
         # It, or the later one, expires, and a clock is wrong.
         Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).set_clock().consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1).send(2, expires=[S, 2 * S]).set_clock().consume(2, 1).leave(1).drop(),
+        # The later one was delayed.
+        Story().subscribe(1).send(1).send(2, delay=[MS, 2 * MS]).consume(2, 1).leave(1).drop(),
+        Story().subscribe(1).send(1).send(2).send(3, delay=[MS, 2 * MS]).consume(1, 1).consume(3, 1).drop(),
+        # The first in turn was sent before the commit, and another has a lower number.
+        Story().subscribe(1).send(2, of=INSIDE).send(3).commit(7).consume(3, 1).send(1).consume(1, 1).drop(),
+        # The later one was sent twice while the other was under way.
+        meanwhile(Story().send(2, "info").send(2)).consume(2, 1).drop(),
+        # The one that was sent after the commit was read when the subscription had ended.
+        Story()
+        .subscribe(1)
+        .send(1, of=INSIDE)
+        .send(2)
+        .commit(7)
+        .consume(2, 1)
+        .leave(1)
+        .drop()
+        .subscribe(2)
+        .send(3)
+        .consume(3, 2)
+        .leave(2)
+        .drop(),
+        # The later one was read before it was sent.
+        Story().subscribe(1).send(1).deliver(2, 1).send(2).leave(1).drop(),
+        # Nobody knows whose they are, or in which order they were sent.
+        two(of=OF_NOBODY).deliver(2, 1, of=READ_OF_NOBODY).drop(),
+        Story().subscribe(1).send(1, of={**TOPIC, "sequence": None}).send(2).consume(2, 1).drop(),
+        # No row says to which subscription its session belongs, or it asked for a queue.
+        Story().subscribe(9, of={}).send(1).send(2).consume(2, 9),
+        Story().subscribe(9).leave(9).subscribe(1, of={"queue": "q"}).send(1).send(2).consume(2, 1).drop(),
         # Another member had it on its way, and is lost, or is there.
+        Story().subscribe(1).subscribe(2).send(1).send(2).consume(2, 1).drop(),
         Story().subscribe(1).subscribe(2).send(1).send(2).consume(2, 1).lose(2).leave(1).drop(),
         Story().subscribe(2).lose(2).subscribe(1).send(1).send(2).consume(2, 1).leave(1).drop(),
         two().subscribe(2).consume(2, 1).leave(2).leave(1).drop(),
@@ -271,9 +334,11 @@ def test_what_is_owed_to_the_end_is_lost_for_that_alone(tmp_path):
     assert found(tmp_path, overtaken()) == {("lost", NEWS_OF_ALICE, 1, "never delivered")}
 
 
-@pytest.mark.parametrize(("attempts", "lost"), [("refused", True), ("given back", False)])
-def test_what_a_session_gave_back_may_have_died_of_that(tmp_path, attempts, lost):
-    promises = Promises(attempts=attempts, delivery_attempts=1)
+@pytest.mark.parametrize(
+    ("attempts", "most", "lost"), [("refused", 1, True), ("given back", 1, False), ("given back", -1, True)]
+)
+def test_what_a_session_gave_back_may_have_died_of_that(tmp_path, attempts, most, lost):
+    promises = Promises(attempts=attempts, delivery_attempts=most)
     story = two().leave(1).subscribe(2).consume(2, 2).leave(2).drop()
     options = msgspec.structs.replace(PATIENT, broker=promises)
     assert found(tmp_path, story, options) == (SKIPPED if lost else set())
@@ -345,6 +410,31 @@ def test_without_a_group_order_is_promised_where_a_queue_is_fifo(tmp_path, fifo,
     assert found(tmp_path, story, FIFO if fifo else PATIENT) == (SKIPPED if lost else set())
 
 
+def test_without_a_group_the_producer_does_not_matter(tmp_path):
+    story = two(of=OF_NOBODY).deliver(2, 1, of=READ_OF_NOBODY).leave(1).drop()
+    story.rows = ungrouped(*story.rows)
+    assert found(tmp_path, story, FIFO) == SKIPPED
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+def test_without_a_group_no_promise_of_groups_matters(tmp_path, fifo):
+    story = two().deliver(2, 1).leave(1).drop()
+    story.rows = ungrouped(*story.rows)
+    options = msgspec.structs.replace(PATIENT, broker=Promises(fifo=fifo, groups=not fifo))
+    assert found(tmp_path, story, options) == (SKIPPED if fifo else set())
+
+
+def test_each_of_two_topics_may_skip_a_message_without_a_group(tmp_path):
+    story = two().consume(2, 1)
+    sport = {"queue": "/topic/sport"}
+    of_sport = {**sport, "subscription": "alice"}
+    story.subscribe(3, of=of_sport).send(3, of=sport).send(4, of=sport).consume(4, 3, of=of_sport)
+    story.leave(1).leave(3, of=of_sport).drop().drop(of=of_sport)
+    story.rows = ungrouped(*story.rows)
+    also = {("lost", place_of("/topic/sport", "alice"), 3, "skipped")}
+    assert found(tmp_path, story, FIFO) == SKIPPED | also
+
+
 # ------------------------------------------------------------------------------------------- copies
 
 TORN = {("torn-transaction", NEWS_OF_ALICE, 1, "7")}
@@ -394,6 +484,11 @@ def test_a_transaction_is_torn_where_a_subscription_that_ended_was_skipped(tmp_p
     assert torn == TORN
     late = Story().subscribe(1).subscribe(2, of=BOB).send(1, of=INSIDE).commit(7, "info").send(2)
     late.consume(1, 2, of=BOB).consume(2, 1).consume(2, 2, of=BOB).leave(1).drop()
+    failed = Story().subscribe(1).subscribe(2, of=BOB).send(1, "fail", of=INSIDE).send(1, of=INSIDE)
+    failed.send(3, of=INSIDE).commit(7, "info").consume(1, 2, of=BOB).consume(3, 2, of=BOB)
+    failed.consume(3, 1).send(2).consume(2, 1).leave(1).drop()
+    (tmp_path / "failed").mkdir()
+    assert TORN.isdisjoint(found(tmp_path / "failed", failed))
     (tmp_path / "late").mkdir()
     assert found(tmp_path / "late", late) == set()  # the commit may have happened after the second send
 
