@@ -22,6 +22,8 @@ from workloads.groups import GroupsLoad
 from workloads.registry import possible, queues_of, topics_of
 from workloads.subscriptions import SubscriptionsLoad
 
+ROWS: Final = "conformance.json"
+"""The file with the rows. Its directory has no spec, since it is no run that could be judged."""
 _WIDTH: Final = 24
 
 
@@ -53,7 +55,6 @@ def run(
         )
     talk = sys.stderr if as_json else sys.stdout
     store = stores.create(root, spec.name)
-    stores.save(store, stores.SPEC, spec)
 
     def tell(text: str) -> None:
         print(text, file=talk, flush=True)
@@ -65,11 +66,13 @@ def run(
     if not is_quiet():
         tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
     rows = tried(test, store, tell_row)
+    stores.save(store, ROWS, [row._asdict() for row in rows])
     departs = sum(row.state == "DEPARTS" for row in rows)
     unknown = sum(row.state == "unknown" for row in rows)
     left_out = sum(row.state == "not claimed" for row in rows)
     right = len(rows) - departs - unknown - left_out
     tell(f"{right} as said, {departs} depart, {unknown} unknown, {left_out} not claimed")
+    tell(f"Rows     {store / ROWS}")
     tell(f"Logs     {store / stores.LOGS}")
     if as_json:
         print(stores.as_json([row._asdict() for row in rows]))

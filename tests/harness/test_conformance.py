@@ -296,6 +296,10 @@ def test_a_command_says_it_as_a_table_and_a_status(tmp_path, capsys, monkeypatch
     told = json.loads(capsys.readouterr().out)
     assert {row["state"] for row in told} == {"as said"}
     assert [row["what"] for row in told][-3:] == ["stop", "restart", "kept over a restart"]
+    [rows] = tmp_path.glob("*/2*/conformance.json")
+    assert json.loads(rows.read_text()) == told
+    assert cli.run(["summary", str(tmp_path)]) == 254, "no run, so none without a verdict"
+    assert "has no history in it" in capsys.readouterr().err
 
     wrong = msgspec.structs.replace(OwnSystem.dialect, passcode="wrong")
     monkeypatch.setattr(OwnSystem, "dialect", wrong)

@@ -433,8 +433,9 @@ async def delete(broker):
     """Delete the queues that friends have made, with their messages: they are no leak."""
     at = Target(HERE, broker.ports["admin"], SECRET)
     for queue in (await ask(at, "status"))["queues"]:
-        with contextlib.suppress(BrokerRefusedError):  # it is gone, or serves a client
-            await ask(at, "delete", queue=queue["name"], **{"remove-messages": True})
+        more = {"remove-messages": True, "remove-consumers": True}
+        with contextlib.suppress(BrokerRefusedError):  # it is gone
+            await ask(at, "delete", queue=queue["name"], **more)
 
 
 async def admin_works(broker):
