@@ -54,7 +54,8 @@ class Parser:
         self._held = 0  # the number of bytes in _chunks
         self._wanted = 0  # parse again when so many bytes are here; -1: when a NUL is
         self._searched = 0  # bytes of the unfinished frame in which its headers do not end
-        self._error: RemoteProtocolError | None = None
+        self._error = ""
+        """What was wrong; the exception itself would hold all that its traceback leads to."""
         self._large = (
             NOT_LARGE  # missing bytes of a large body; UNTIL_NUL - bytes so far, if only a NUL ends it
         )
@@ -71,8 +72,8 @@ class Parser:
 
         Raises RemoteProtocolError, with the whole frames before the damage in ``.frames``.
         """
-        if self._error is not None:
-            raise RemoteProtocolError(str(self._error))
+        if self._error:
+            raise RemoteProtocolError(self._error)
         data = bytes(data)
         if self._chunks:
             self._chunks.append(data)
@@ -85,7 +86,7 @@ class Parser:
             used = self._parse(data, frames)
         except RemoteProtocolError as error:
             error.frames = frames
-            self._error = error
+            self._error = str(error)
             self._chunks = []
             self._held = 0
             raise

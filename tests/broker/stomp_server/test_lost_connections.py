@@ -57,6 +57,11 @@ def half_a_message(client, broker):
     client.writer.write(client.web.send(BytesMessage(data)) if isinstance(client, WebClient) else data)
 
 
+def malformed(client, broker):
+    data = b"SEND\nno colon\n\n\0"
+    client.writer.write(client.web.send(BytesMessage(data)) if isinstance(client, WebClient) else data)
+
+
 def refused(client, broker):
     client.send("ACK", {"id": "unknown"})
 
@@ -72,6 +77,7 @@ def refused(client, broker):
         waiting_for_room,
         uploading,
         half_a_message,
+        malformed,
         refused,
     ],
 )
@@ -82,7 +88,7 @@ def test_a_lost_connection_leaves_no_garbage(busy, kind):
         busy(client, broker)
         await client.writer.drain()
         await asyncio.sleep(0.01)
-        assert alive() == ([] if busy is refused else ["StompConnection", "StompSession"])
+        assert alive() == ([] if busy in (malformed, refused) else ["StompConnection", "StompSession"])
         client.writer.transport.abort()
         if busy in (waiting_for_room, uploading):  # a connection that is not read does not see it
             broker.server.abandon()
