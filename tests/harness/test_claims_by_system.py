@@ -194,6 +194,7 @@ def test_a_row_goes_on_with_the_seeds_that_have_no_run(tmp_path):
     [
         {"required": ("duplicate",)},
         {"allowed": ("duplicate",)},
+        {"besides": (SlowestSend(most_s=1.0),)},
         {"schedule": named("RP4").schedule},
         {"spec": msgspec.structs.replace(ROW.scenario.spec, rate=41.0)},
     ],
@@ -206,6 +207,14 @@ def test_a_run_of_a_row_that_was_changed_counts_for_nothing(tmp_path, changed):
     ledger(tmp_path).write(other, AS_EXPECTED, 0, "local")
     assert runs(tmp_path) == ()
     assert len(runs(tmp_path, msgspec.structs.replace(ROW, scenario=other))) == 1
+
+
+def test_a_row_whose_expectation_is_reworded_keeps_its_runs(monkeypatch):
+    scenario = msgspec.structs.replace(ROW.scenario, besides=(Takeovers(),))
+    before = results.fingerprint(scenario)
+    monkeypatch.setattr(Takeovers, "__str__", lambda _: "other words")
+    assert "other words" in scenario.expected
+    assert results.fingerprint(scenario) == before
 
 
 def test_where_and_with_which_seed_a_row_ran_makes_no_other_row():

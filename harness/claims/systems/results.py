@@ -12,12 +12,13 @@ import collections
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from checkers.anomaly import rank
-from harness.claims.scenarios.scenario import Scenario
+from harness.claims.scenarios.expectations import Expectation
+from harness.claims.scenarios.scenario import Roles, Scenario
 from harness.interface import TestSpec, UsageError
 
 AS_EXPECTED: Final = "as-expected"
@@ -90,12 +91,15 @@ _LATER_FIELDS = (
 def fingerprint(scenario: Scenario) -> str:
     """Return what identifies a row's load, faults and expectation, in twelve hexadecimal digits.
 
+    The words of the row do not count: a row that is reworded keeps its recorded runs.
+
     Fields that specs have had only since are left out if they have their default. So are anomalies
     that were not looked for when the first rows were recorded. A row that allows all consequences
     of two lives allows these, too, and a run that was as expected still is.
     """
     allowed = tuple(name for name in scenario.allowed if name not in _LATER)
-    expected = (scenario.required, allowed, scenario.expected)
+    parts: tuple[Roles | Expectation, ...] = (scenario.roles, *scenario.besides, *scenario.guards)
+    expected = (scenario.required, allowed, [_data_of(part) for part in parts])
     identity = (load_of(scenario.spec), scenario.schedule, expected)
     encoded = msgspec.json.encode(identity, order="deterministic")
     for field in msgspec.structs.fields(TestSpec):
@@ -103,6 +107,14 @@ def fingerprint(scenario: Scenario) -> str:
             unset = msgspec.json.encode({field.encode_name: field.default})[1:-1]
             encoded = encoded.replace(unset + b",", b"")
     return hashlib.sha256(encoded).hexdigest()[:12]
+
+
+def _data_of(expectation: Roles | Expectation) -> tuple[str, dict[str, Any]]:
+    """Return the kind of an expectation and its fields, without those that have their default."""
+    assert isinstance(expectation, msgspec.Struct), "expectations are data"
+    fields = {field.name: field.default for field in msgspec.structs.fields(expectation)}
+    given = {name: getattr(expectation, name) for name in fields}
+    return type(expectation).__name__, {name: value for name, value in given.items() if value != fields[name]}
 
 
 def load_of(spec: TestSpec) -> TestSpec:
