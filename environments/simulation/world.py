@@ -185,16 +185,24 @@ class World:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep garbage collections and the caller's hooks and loop out of the run."""
+        """Keep garbage collections and the caller's hooks, loop and task out of the run.
+
+        Since Python 3.14 a thread has one current task, and no longer one for each loop.
+        """
         collected = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(self._generator_begins, self._generator_dropped)
         before = events._get_running_loop()  # noqa: SLF001
+        task = asyncio.current_task(before) if before is not None else None
+        if before is not None and task is not None:
+            asyncio.tasks._leave_task(before, task)  # noqa: SLF001
         try:
             yield
         finally:
             events._set_running_loop(before)  # noqa: SLF001
+            if before is not None and task is not None:
+                asyncio.tasks._enter_task(before, task)  # noqa: SLF001
             sys.set_asyncgen_hooks(*hooks)
             if collected:
                 gc.enable()

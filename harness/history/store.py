@@ -158,11 +158,13 @@ def find(path: Path) -> list[Path]:
     Raises UsageError if there is no run.
     """
     try:
-        is_present = path.exists()
+        path.stat()  # exists() is false for whatever is wrong, since Python 3.14
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path} does not exist: give the directory of a run, for example store/latest"
+        ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
-    if not is_present:
-        raise UsageError(f"{path} does not exist: give the directory of a run, for example store/latest")
     if path.is_file():
         if path.name == STREAM or path.suffix == ".json":
             return find(path.parent)

@@ -357,8 +357,10 @@ def test_the_harness_is_no_process():
 def test_the_caller_s_loop_and_collector_are_given_back():
     async def outer():
         loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
         World(1).run(lambda: asyncio.sleep(1))
         assert asyncio.get_running_loop() is loop
+        assert asyncio.current_task() is task
         await asyncio.sleep(0)
 
     asyncio.run(outer())
