@@ -438,7 +438,9 @@ def test_an_answer_that_is_none_is_an_error_of_the_network(jolokia):  # noqa: F8
 )
 def test_a_killed_live_is_followed_by_its_backup(tmp_path, policy, environment, capsys):
     words = ["--policy", policy, "--pairs", "1", "--nemesis", "kill", "--target", "live", "--rate", "50"]
-    words += ["--environment", environment, "--time-limit", "20", "--store", str(tmp_path)]
+    words += ["--environment", environment, "--store", str(tmp_path)]
+    # Who is told of the death by a connection that ends takes over at once.
+    words += ["--time-limit", "10", "--duration", "5"] if policy == "replication" else ["--time-limit", "20"]
     if policy == "lock-manager":
         words += ["--duration", "14"]  # longer than the session of a live in ZooKeeper
     status = cli.run(["--system", "artemis", *words])

@@ -388,7 +388,7 @@ def left_behind():
 @pytest.mark.spark
 @pytest.mark.distribution("rabbitmq")
 def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsys):
-    words = ["--nemesis", "kill", "--target", "a1", "--rate", "50", "--time-limit", "20"]
+    words = ["--nemesis", "kill", "--target", "a1", "--rate", "50", "--time-limit", "10"]
     exit_status = cli.run([*WORDS, "--environment", "local", *words, "--store", str(tmp_path)])
     out = capsys.readouterr().out
     assert exit_status in (0, 1), out  # what a broker of others does is not for our tests to judge
