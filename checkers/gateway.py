@@ -222,7 +222,10 @@ class Gateway:
     def _finish_training(self, fresh: Path, cache: Path) -> None:
         """Let the JVM write its cache; a small shell waits for that and gives the file its name."""
         self._training = None
-        threading.Thread(target=self.process.wait, daemon=True).start()  # a zombie looks alive to the shell
+        # A zombie looks alive to the shell. Since Python 3.12 no thread can be started where the
+        # interpreter ends, and there none is needed: whoever inherits the JVM waits for it.
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=self.process.wait, daemon=True).start()
         with contextlib.suppress(OSError):
             subprocess.Popen(
                 ["/bin/sh", "-c", _RENAME, "sh", str(self.process.pid), str(fresh), str(cache)],
