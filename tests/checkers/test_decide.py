@@ -19,7 +19,7 @@ from checkers.decide import decide
 from checkers.facts import gather
 from checkers.schema import COLUMNS
 from checkers.source import HistoryError
-from checkers.verdict import CheckOptions
+from checkers.verdict import CheckOptions, Promises
 from harness.history import plain_judge
 from harness.interface import Fault, Schedule, TestSpec
 
@@ -132,6 +132,28 @@ def test_one_window_that_no_fault_explains_is_grave_beside_others_that_one_does(
     ):
         decision = decide({"starved"}, known, OPTIONS, windows={"starved": windows})
         assert decision.severities == {"starved": severity}
+
+
+def test_a_finding_without_windows_is_explained_by_no_fault():
+    known = gather(whole([*SENT, *finished(10)]))
+    decision = decide({"starved"}, known, OPTIONS, windows={"starved": []})
+    assert decision.severities == {"starved": "grave"}
+
+
+@pytest.mark.parametrize(
+    ("names", "matters"), [((), False), (("duplicate",), False), (("lost",), True), (("stuck",), True)]
+)
+def test_where_stores_tell_nothing_one_that_was_not_read_matters_to_what_is_missing_alone(names, matters):
+    rows = [*SENT, o(8, -3, "info", "browse", broker="b2"), *finished(10)]
+    decision = decided(rows, names, broker=Promises(untold=("stores",)))
+    assert decision.undecided == ("the stores of b2 could not be read" if matters else None)
+    assert decision.hidden == ({"lost"} & set(names))
+
+
+def test_what_was_sent_when_stores_were_read_lets_nothing_be_valid():
+    late = [o(40, 1, "invoke", "send", 2), o(41, 1, "ok", "send", 2)]
+    decision = decided([*SENT, *finished(10), *late])
+    assert decision.reason == "messages were sent when the stores were being read already"
 
 
 def test_trouble_hides_no_finding_and_lets_nothing_be_valid(tmp_path):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from checker_rows import MS, Row, S, finished, o, phase, spark_instances
+from checker_rows import MS, Row, S, finished, o, phase, spark_instances, table
 
-from checkers import reference
+from checkers import admitted, reference
 from checkers.takeovers import life_of
 from checkers.verdict import CheckOptions
 
@@ -517,6 +517,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *view(7, "b1", "a2 a2:2", 2, 6, kind="topology")], set()),
     "a broker that contradicts itself has not diverged from another": (
         [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "a1", "a2 a2:1", 2, 6)], set()),
+    "what a broker said before it fell silent is no answer": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), dict(view(6, "b1", "a2 a2:1", 2, 6)[0], type="info")], set()),
     "a broker that could not be asked has not diverged": (
         [*view(5, "a1", "a1 a1:1", 1, 5), o(6, -3, "info", "view", broker="b1", error="silent")], set()),
     "a consumer that holds nothing and gets what waits for it only after the bound is starved": (
@@ -541,6 +543,9 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [send(0, 1)[0], dict(send(0, 1, "info")[1], error=f"refused: {ADMITTED}")], {"internal-error"}),
     "a session that ends with one is, too": (
         [*send(0, 1), *deliver(3, 1), *gone(5, 1, error=f"broker said: {ADMITTED}")], {"internal-error"}),
+    "one of a broker that no row names is, too": (
+        [send(0, 1)[0], dict(send(0, 1, "info")[1], error=ADMITTED, broker=None), *send(2, 2)],
+        {"internal-error"}),
     "an error of another kind is none": (
         [send(0, 1)[0], dict(send(0, 1, "info")[1], error="refused: no room"),
          *gone(5, 1, error="internal error")], set()),
@@ -581,3 +586,10 @@ def test_spark(case, judged):
     rows, expected = CASES[case]
     assert {i.name for i in judged[case]} == expected
     assert judged[case] == set(reference.find(tidy(rows), OPTIONS))
+
+
+def test_brokers_without_such_words_and_histories_without_errors_have_no_internal_error():
+    rows = table([send(0, 1)[0], dict(send(0, 1, "info")[1], error=ADMITTED)])
+    assert [*admitted.of_table(rows, ADMITTED)]
+    assert not [*admitted.of_table(rows, "")]
+    assert not [*admitted.of_table(rows.drop_columns("error"), ADMITTED)]
