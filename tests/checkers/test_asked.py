@@ -269,6 +269,10 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         [*LASTING, *wrong(20, "b1"), *subscribed(23, "b1", "q")], Promises(), set()),
     "it did not expire where another queue had a consumer": (
         [*LASTING, *wrong(20, "b1"), *subscribed(23, "b1", "r")], Promises(), {"lost"}),
+    "it did not expire where its queue had a consumer at a broker with a right clock": (
+        [*LASTING, *wrong(20, "b1"), *subscribed(23, "a1", "q")], Promises(), {"lost"}),
+    "it may have expired where nobody knows whose clock was wrong": (
+        [*LASTING, *wrong(20, "b1"), *wrong(23, label="y"), *subscribed(26, "a1", "q")], Promises(), set()),
     "it was not read too early by the clock of its broker": (
         [*PAIRS, *joined(5, 1), *asking(12, 1, delay=(19, 20)), *wrong(7, "a1"), *deliver(18, 1)],
         Promises(), set()),

@@ -44,6 +44,7 @@ def served_elsewhere(outcome="ok"):
 INSIDE = {**TOPIC, "transaction": 7}
 
 
+OTHER_PAIR = {"label": "clock", "links": [], "nodes": ["b1"], "shape": None}
 OF_NOBODY = {**TOPIC, "producer": None}
 READ_OF_NOBODY = {**ALICE, "producer": None}
 BLUE = told(selector={"colour": ["blue"]})
@@ -128,6 +129,17 @@ def meanwhile(story):
         Story().subscribe(1).send(1).send(2).set_clock().consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).consume(2, 1).set_clock().leave(1).drop(),
         Story().subscribe(1).send(1, expires=[S, 2 * S]).send(2).consume(2, 1).leave(1).drop(),
+        # The wrong clock is of another pair.
+        Story()
+        .add(-2, "info", "role", **role("a1", "n"))
+        .add(-2, "info", "role", **role("b1", "m"))
+        .subscribe(1)
+        .send(1, expires=[S, 2 * S])
+        .send(2)
+        .add(-1, "invoke", "clock-skew", value=told(**OTHER_PAIR))
+        .add(-1, "info", "clock-skew", value=told(**OTHER_PAIR, bit=True))
+        .consume(2, 1)
+        .drop(),
         # In a transaction, alone or both.
         Story().subscribe(1).send(1, of=INSIDE).commit(7).send(2).consume(2, 1).leave(1).drop(),
         Story().subscribe(1).send(1, of=INSIDE).send(2, of=INSIDE).commit(7).consume(2, 1).leave(1).drop(),
