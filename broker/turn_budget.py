@@ -47,8 +47,6 @@ DELIVERY: Final = 40
 """The cost of a message that is given to a consumer."""
 TEST: Final = 20
 """The cost of testing a message with a selector, without the terms of the selector."""
-LOOK: Final = 5
-"""The cost of each waiting message when a consumer with a new selector comes."""
 REMOVAL: Final = 30
 """The cost of a message that is purged, or has expired."""
 CONSUMER_END: Final = 200

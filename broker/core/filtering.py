@@ -2,13 +2,16 @@
 
 Why apart from the lanes: they assume that any consumer may take a lane's head, which is why a
 queue without selectors never looks at a message twice. While some consumer has a selector, what
-waits is here, by place; each view goes through it with a cursor of its own and keeps what matches
+waits is here, by place; each view goes through it with cursors of its own and keeps what matches
 in lanes like those of the queue, so that each message is tested once for each distinct selector
 (again when it has come back), and never for a consumer that has no room. What another view took
 meanwhile is dropped when it is met.
 
     waiting   place -> message, of all views
-    a view    untested, in order -> (selector) -> lanes of what matches, oldest first
+    lines     what came as the youngest of its priority, in order, of all views: a view that kept
+              its own would cost 8 bytes for each message, and a client may have 1,000 selectors
+    a view    cursors into the lines, and what came back behind them -> (selector) -> lanes of what
+              matches, oldest first
 
 The rules of groups stay those of ``groups``: one owner, whatever its selector is. What the owner
 does not want waits until the group is free, and younger messages of the group that it wants go on
@@ -20,13 +23,16 @@ Tests and deliveries are bounded by the budget of the turn (``budget``).
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from broker.core.groups import RANK, Lane
-from broker.turn_budget import LOOK, TEST
+from broker.turn_budget import TEST
 from stomp_protocol.versions import V1_2
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
     from broker.turn_budget import TurnBudget
 
 _SLACK: Final = 1024
-"""What a view may remember of messages that are gone, beside as many as wait."""
+"""What a line or a view may remember of messages that are gone, beside as many as wait."""
 
 
 def headers_of(message: Message) -> dict[str, str]:
@@ -46,6 +52,80 @@ def headers_of(message: Message) -> dict[str, str]:
     if b"\\" in message.headers:
         return {V1_2.unescape(name): V1_2.unescape(value) for name, _, value in parts}
     return {name: value for name, _, value in parts}
+
+
+class _Line:
+    """Messages of one priority, oldest first: each was the youngest of all when it came."""
+
+    __slots__ = ("last", "messages", "places", "version")
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.places: list[int] = []
+        """Their places then: a message that went to a page and came back has another one."""
+        self.last: float = -math.inf
+        """The place of the last that came, which may be gone."""
+        self.version = 0
+        """Grows when messages are dropped: cursors must find their index anew."""
+
+    def take(self, message: Message) -> bool:
+        """Append a message, unless it is older than one that came before."""
+        if message.place <= self.last:
+            return False
+        self.last = message.place
+        self.messages.append(message)
+        self.places.append(message.place)
+        return True
+
+    def has(self, message: Message) -> bool:
+        """Return whether a message is still in the line, at its present place."""
+        index = bisect_left(self.places, message.place)
+        return index < len(self.places) and self.messages[index] is message
+
+    def keep(self, waiting: Mapping[int, Message]) -> None:
+        """Drop what does not wait any more."""
+        kept = [
+            waiting.get(place) is message for place, message in zip(self.places, self.messages, strict=True)
+        ]
+        self.messages = list(compress(self.messages, kept))
+        self.places = list(compress(self.places, kept))
+        self.version += 1
+
+
+class _Cursor:
+    """How far a view has come in a line."""
+
+    __slots__ = ("_index", "_line", "_version", "_waiting", "seen")
+
+    def __init__(self, line: _Line, waiting: Mapping[int, Message]) -> None:
+        self._line = line
+        self._waiting = waiting
+        self.seen: float = -math.inf
+        """The place of the last message that was read or passed by."""
+        self._index = 0
+        self._version = line.version
+
+    def next(self) -> Message | None:
+        """Return the message that is to be read next; those that do not wait are passed by."""
+        line = self._line
+        if self._version != line.version:
+            self._version = line.version
+            self._index = bisect_right(line.places, self.seen)
+        places, index = line.places, self._index
+        while index < len(places):
+            message = line.messages[index]
+            if self._waiting.get(places[index]) is message:
+                self._index = index
+                return message
+            self.seen = places[index]
+            index += 1
+        self._index = index
+        return None
+
+    def pass_by(self, message: Message) -> None:
+        """Go on behind the message that ``next`` has returned."""
+        self._index += 1
+        self.seen = message.place
 
 
 class _Matches:
@@ -71,11 +151,10 @@ class _View:
         self._filtering = filtering
         self._selector = selector
         self._cost = TEST + (0 if selector is None else selector.terms)
-        filtering.budget.spend(LOOK * len(filtering.waiting))
-        self.untested = deque(message for _, message in sorted(filtering.waiting.items()))
-        self.back: list[tuple[int, Message]] = []
-        """Untested, too, but not in the order of ``untested``."""
-        self._back: set[int] = set()
+        self._cursors = {rank: _Cursor(line, filtering.waiting) for rank, line in filtering.lines.items()}
+        self._back = set(filtering.beside)
+        self.back = sorted(filtering.beside.items())
+        """Untested, and not in front of the cursors; a heap."""
         self._lanes: dict[Lane, _Matches] = {}
         self._matched: set[int] = set()
         """The places in them."""
@@ -84,18 +163,8 @@ class _View:
         self.hungry: dict[QueueConsumer, None] = {}
         """Who has room, and for whom there was nothing."""
 
-    def arrived(self, message: Message) -> None:
-        """It is the youngest of all, or of other priority."""
-        if self.untested and message.place < self.untested[-1].place:
-            self.returned(message)
-            return
-        self.untested.append(message)
-        most = 2 * len(self._filtering.waiting) + _SLACK
-        if len(self.untested) > most or len(self._matched) > most:
-            self.compact()
-
     def returned(self, message: Message) -> None:
-        """It is somewhere among those that were tested."""
+        """Test a message that is not in front of the cursors."""
         if message.place not in self._back:
             self._back.add(message.place)
             heappush(self.back, (message.place, message))
@@ -108,24 +177,42 @@ class _View:
         filtering = self._filtering
         while True:
             found = self._oldest(consumer)
-            first = self.untested[0].place if self.untested else None
-            came_back = bool(self.back) and (first is None or self.back[0][0] < first)
-            if came_back:
-                first = self.back[0][0]
-            if first is None or (found is not None and found.heap[0][0] < first):
+            cursor, message = self._untested()
+            if self.back and (message is None or self.back[0][0] < message.place):
+                cursor, message = None, self.back[0][1]
+            if message is None or (found is not None and found.heap[0][0] < message.place):
                 return found
             if filtering.budget.left <= filtering.floor:
                 return None
-            if came_back:
-                self._back.discard(first)
-                self._test(heappop(self.back)[1])
+            if cursor is None:
+                self._back.discard(message.place)
+                heappop(self.back)
             else:
-                self._test(self.untested.popleft())
+                cursor.pass_by(message)
+            self._test(message)
+
+    def _untested(self) -> tuple[_Cursor | None, Message | None]:
+        """Return the oldest message in front of a cursor, and that cursor."""
+        oldest: Message | None = None
+        found: _Cursor | None = None
+        for cursor in self._cursors.values():
+            message = cursor.next()
+            if message is not None and (oldest is None or message.place < oldest.place):
+                found, oldest = cursor, message
+        return found, oldest
+
+    def will_read(self, message: Message, rank: int) -> bool:
+        """Return whether a message of a line is in front of its cursor."""
+        return message.place > self._cursors[rank].seen
+
+    def begin(self, rank: int, line: _Line) -> None:
+        """Read a new line, too."""
+        self._cursors[rank] = _Cursor(line, self._filtering.waiting)
 
     @property
     def more(self) -> bool:
         """Is anything untested?"""
-        return bool(self.back or self.untested)
+        return bool(self.back) or self._untested()[1] is not None
 
     def taken(self, matches: _Matches) -> Message:
         """The oldest of these goes to a consumer."""
@@ -144,6 +231,8 @@ class _View:
         place = message.place
         if place not in filtering.waiting or place in self._matched:
             return
+        if len(self._matched) > 2 * len(filtering.waiting) + _SLACK:
+            self.compact()
         filtering.budget.spend(self._cost)
         if self._selector is not None and not self._selector.matches(filtering.headers(message)):
             return
@@ -208,7 +297,6 @@ class _View:
     def compact(self) -> None:
         """Forget messages that do not wait any more."""
         waiting = self._filtering.waiting
-        self.untested = deque(message for message in self.untested if message.place in waiting)
         self.back = [entry for entry in self.back if entry[0] in waiting]
         heapify(self.back)
         self._back &= waiting.keys()
@@ -239,6 +327,10 @@ class Filtering:
         self._groups = lanes
         self._hand_over = give
         self.waiting: dict[int, Message] = {}
+        self.lines: dict[int, _Line] = {}
+        """By priority, which is in the upper part of a place."""
+        self.beside: dict[int, Message] = {}
+        """Those that wait and are in no line, by place."""
         self.budget = budget
         self.floor = 0
         """What this dispatch must leave of it."""
@@ -251,6 +343,8 @@ class Filtering:
                 message = lane.pop()
                 self.waiting[message.place] = message
                 lane.aside += 1
+        for _, message in sorted(self.waiting.items()):
+            self._line_up(message)
 
     def end(self) -> None:
         """Nobody has a selector any more: back into the lanes.
@@ -285,17 +379,25 @@ class Filtering:
         return any(selector is not None for selector in self._views)
 
     def add(self, message: Message) -> None:
-        """A message is lined up; it is the youngest."""
+        """A message is lined up; it is the youngest, unless it is of another priority."""
         self._wait(message, self.lane(message))
+        is_in_line = self._line_up(message)
         for view in self._views.values():
-            view.arrived(message)
+            if not is_in_line:
+                view.returned(message)
             self.feed(view)
 
     def put_back(self, message: Message, lane: Lane) -> None:
         """A message returns to its place."""
         self._wait(message, lane)
+        rank = message.place // RANK
+        line = self.lines.get(rank)
+        is_in_line = line is not None and line.has(message)
+        if not is_in_line:
+            self.beside[message.place] = message
         for view in self._views.values():
-            view.returned(message)
+            if not (is_in_line and view.will_read(message, rank)):
+                view.returned(message)
             self.feed(view)
 
     def changed(self, lane: Lane) -> None:
@@ -358,6 +460,8 @@ class Filtering:
 
     def forget(self) -> None:
         """Let views keep nothing of what does not wait any more, so that its memory is free."""
+        for line in self.lines.values():
+            line.keep(self.waiting)
         for view in self._views.values():
             view.compact()
 
@@ -378,11 +482,27 @@ class Filtering:
         lane.fresh.append(self._no_longer(view.taken(matches), lane))
         self._hand_over(lane, consumer)
 
+    def _line_up(self, message: Message) -> bool:
+        """Let all views read a message in its turn; False where it is not the youngest."""
+        rank = message.place // RANK
+        line = self.lines.get(rank)
+        if line is None:
+            line = self.lines[rank] = _Line()
+            for view in self._views.values():
+                view.begin(rank, line)
+        if not line.take(message):
+            self.beside[message.place] = message
+            return False
+        if len(line.messages) > 2 * len(self.waiting) + _SLACK:
+            line.keep(self.waiting)
+        return True
+
     def _wait(self, message: Message, lane: Lane) -> None:
         self.waiting[message.place] = message
         lane.aside += 1
 
     def _no_longer(self, message: Message, lane: Lane) -> Message:
         del self.waiting[message.place]
+        self.beside.pop(message.place, None)
         lane.aside -= 1
         return message

@@ -184,8 +184,48 @@ def test_a_consumer_without_room_has_nothing_tested_and_remembers_little():
         await broker.settle()
         assert Counting.tests == 0
         assert len(taker.got) == 5001
-        view = broker.engine.queue("q").filtering._views[stalled.consumer.selector]
-        assert len(view.untested) < 3000
+        [line] = broker.engine.queue("q").filtering.lines.values()
+        assert len(line.messages) < 3000
+
+    run(scenario)
+
+
+def test_many_selectors_share_what_waits():
+    """A client may have a thousand, and a queue a hundred thousand messages in memory."""
+
+    async def scenario():
+        broker = await Broker.start()
+        for number in range(500):
+            paint(broker, str(number), "red" if number % 2 else "blue")
+        await broker.settle()
+        stalled = [
+            broker.consume(selector=compile_selector(f"color = 'red' AND {number} = {number}"))
+            for number in range(20)
+        ]
+        for client in stalled:
+            client.consumer.pause()
+        filtering = broker.engine.queue("q").filtering
+        [line] = filtering.lines.values()
+        assert (len(line.messages), [view for view in filtering._views.values() if view.back]) == (500, [])
+        taker = broker.consume(window=3)
+        await broker.settle()
+        taker.leave()
+        assert [view for view in filtering._views.values() if view.back] == [], "nobody has read so far"
+        stalled[0].consumer.window = 2
+        stalled[0].consumer.resume()
+        await broker.settle()
+        assert stalled[0].texts == ["1", "3"]
+        stalled[0].leave()
+        stalled[1].consumer.resume()
+        await broker.settle()
+        assert stalled[1].texts == [str(number) for number in range(1, 500, 2)]
+        filtering.forget()
+        stalled[1].leave()
+        assert len(line.messages) + len(filtering.beside) == 500
+        last = broker.consume()
+        await broker.settle()
+        assert last.texts == [str(number) for number in range(500)]
+        assert filtering.beside == {}
 
     run(scenario)
 
