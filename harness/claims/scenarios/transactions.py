@@ -65,7 +65,7 @@ def _row(
         f"unknown and then all or nothing, when {_WHEN[case]}",
         source="AMQ 17.3.4, SUN, WMQ",
         spec=load(
-            name, policy, 12.0, pairs=pairs, clients=8 * pairs, rate=120.0 * pairs, workload="transactions",
+            name, policy, 12.0, pairs=pairs, clients=8 * pairs, rate=60.0 * pairs, workload="transactions",
             hold_s=0.3, **fields,
         ),
         schedule=faults(fault),
