@@ -372,10 +372,12 @@ def test_tls_1_2_is_the_oldest(version, tmp_path):
 
 
 def test_the_certificates_that_the_manual_makes_are_taken(tmp_path):
-    page = (Path(__file__).parents[3] / "docs" / "explanation" / "security.md").read_text()
-    commands = re.search(r"```console\n(openssl req.*?)```", page, re.DOTALL)[1]
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "users-and-rights.md").read_text()
+    commands, toml = re.search(
+        r"```console\n(openssl req.*?)```\n\n```toml\n(.*?)```", page, re.DOTALL
+    ).groups()
     subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
-    given = tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    given = tomllib.loads(toml)
     table = {**BASE, **{name: {**BASE.get(name, {}), **section} for name, section in given.items()}}
     made = config.validate(table, str(tmp_path / "broker.toml"))
     tls.check(made)
