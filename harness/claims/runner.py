@@ -310,12 +310,11 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
         "",
         (
             f"Made by `jepsen-run claims --environment {request.environment} --runs {request.runs} --render "
-            f"{path.name}`. A claim that promises is refuted by a finding; a claim that admits a weakness"
+            f"{path.name}`. A finding refutes a claim that promises something. A run without the finding"
         ),
         (
-            "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one. The last column "
-            "tells which change of the broker the row must notice, and how it does: `jepsen-run claims "
-            "--refute`."
+            "refutes a claim that admits a weakness. `jepsen-run claims RP4` runs one row. The last column "
+            "names a change of the broker, and what the row must then report (`jepsen-run claims --refute`)."
         ),
         "",
         "| scenario | claim | source | expected | found | as expected | refuter |",

@@ -54,7 +54,7 @@ def test_who_was_killed_did_not_end_itself_and_who_was_cut_off_did():
 
 def test_roles_are_told_in_words():
     expected = Roles(live=("a2", "b2"), never_live=("c2",), ended=("a1",))
-    assert str(expected) == "a2 and b2 become live; c2 never live; a1 ends itself"
+    assert str(expected) == "a2 and b2 become live; c2 never becomes live; a1 ends itself"
 
 
 def test_a_word_chooses_a_scenario_a_row_or_a_family():

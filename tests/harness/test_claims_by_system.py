@@ -113,9 +113,9 @@ def test_a_probe_and_a_policy_that_is_not_there_say_so():
     claims, tested = second_claims.CLAIMS, systems.get("artemis")
     assert claims.why_not(named("RP4"), tested) == "they have no pairs"
     assert claims.why_not(named("HA1"), tested) == "brokers of artemis have no policy ha-database"
-    assert claims.why_not(named("RP1"), tested) == "no run of it is laid out for artemis"
+    assert claims.why_not(named("RP1"), tested) == "no run is prepared for artemis"
     (probe,) = (each for each in chosen(["HA8"]) if each.id == "HA8")
-    assert claims.why_not(probe, tested) == "its steps are taken on brokers of own only"
+    assert claims.why_not(probe, tested) == "the steps are for brokers of own only"
 
 
 FINDINGS = sorted((DOCS / "findings").glob("*/spec.json"))

@@ -42,9 +42,17 @@ class ExpectedTakeover(msgspec.Struct, frozen=True):
     by: str | None = None
 
     def __str__(self) -> str:
+        return self.sentence("takes")
+
+    def sentence(self, takes: str) -> str:
+        """Return the takeover in words; ``takes`` is the verb, in the tense that fits."""
         if self.by == self.of:
-            return f"{self.of} has its own data back"
-        return f"{self.of}'s data by {self.by or 'one other broker'}"
+            return f"{self.of} {takes} its own data back"
+        return f"{self.by or 'one other broker'} {takes} over {self.of}'s data"
+
+
+def _seen_takeover(takeover: tuple[str, str]) -> str:
+    return ExpectedTakeover(*takeover).sentence("took")
 
 
 class Takeovers(msgspec.Struct, frozen=True):
@@ -60,7 +68,7 @@ class Takeovers(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         none = f"no takeover of {self.of}" if self.of else "no takeover"
-        words = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else none
+        words = ", then ".join(map(str, self.exactly)) or none
         return f"{words}, once" if self.of and len(self.exactly) == 1 else words
 
     def wrong(self, run: ObservedRun) -> str:
@@ -72,8 +80,7 @@ class Takeovers(msgspec.Struct, frozen=True):
         )
         if fits:
             return ""
-        words = ", then ".join(str(ExpectedTakeover(node, by)) for node, by in takeovers) or "nothing"
-        return f"taken over: {words}"
+        return ", then ".join(map(_seen_takeover, takeovers)) or "no broker took over"
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -85,7 +92,7 @@ class Reported(msgspec.Struct, frozen=True):
     finding: str
 
     def __str__(self) -> str:
-        return f"reported: {self.finding}"
+        return f"{self.finding} is reported"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -106,10 +113,10 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         parts = [
-            f"taken by {self.broker}" if self.broker else "",
+            f"accepted by {self.broker}" if self.broker else "",
             f"acknowledged between {self.window[0]} and {self.window[1]}" if self.window else "",
         ]
-        return f"{self.finding}: only what was {', '.join(part for part in parts if part)}"
+        return f"{self.finding}: only messages {' and '.join(part for part in parts if part)}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -149,8 +156,8 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         count = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
         count = "no" if self.most == 0 else count
-        source = f" that {self.of} took" if self.of else ""
-        return f"{count} messages{source} delivered by {self.by or 'another broker'}"
+        deliverer = f"{self.by} delivers" if self.by else "other brokers deliver"
+        return f"{deliverer} {count} messages that {self.of or 'another broker'} accepted"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -181,7 +188,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     least: int = 1
 
     def __str__(self) -> str:
-        return f"at least {self.least} sends of {self.of}'s producers taken by others"
+        return f"other brokers accept at least {self.least} sends of {self.of}'s producers"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -191,7 +198,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
         for row in run.taken.values():
             home = began.setdefault(row["producer"], row["broker"])
             count += home == self.of != row["broker"] and row["time"] < heal
-        return "" if count >= self.least else f"{count} sends of {self.of}'s producers were taken by others"
+        return "" if count >= self.least else f"other brokers accepted {count} sends of {self.of}'s producers"
 
 
 class Says(msgspec.Struct, frozen=True):
@@ -206,14 +213,14 @@ class Says(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         count = "" if self.times is None else " once" if self.times == 1 else f" {self.times} times"
-        return f'{self.broker or "some broker"} says{count} "{self.pattern}"'
+        return f'{self.broker or "some broker"} logs "{self.pattern}"{count}'
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         count = len(run.lines(self.broker, self.pattern))
         if count == self.times or (self.times is None and count):
             return ""
-        return f'{self.broker or "some broker"} said "{self.pattern}" {count} times'
+        return f'{self.broker or "some broker"} logged "{self.pattern}" {count} times'
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -228,15 +235,17 @@ class Before(msgspec.Struct, frozen=True):
     then: str
 
     def __str__(self) -> str:
-        return f'{self.broker} says "{self.pattern}" before {self.other or "another"} says "{self.then}"'
+        return (
+            f'{self.broker} logs "{self.pattern}" before {self.other or "another broker"} logs "{self.then}"'
+        )
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         first, second = run.first_logged(self.broker, self.pattern), run.first_logged(self.other, self.then)
         if not first or not second:
             missing = (self.other, self.then) if first else (self.broker, self.pattern)
-            return f'{missing[0] or "another"} never said "{missing[1]}"'
-        return "" if first <= second else f'{self.other or "another"} said "{self.then}" first'
+            return f'{missing[0] or "another broker"} never logged "{missing[1]}"'
+        return "" if first <= second else f'{self.other or "another broker"} logged "{self.then}" first'
 
 
 class GoesOn(msgspec.Struct, frozen=True):
@@ -248,7 +257,7 @@ class GoesOn(msgspec.Struct, frozen=True):
     broker: str
 
     def __str__(self) -> str:
-        return f"{self.broker} is not started again"
+        return f"{self.broker} does not end by itself"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -294,7 +303,8 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
     most_s: float
 
     def __str__(self) -> str:
-        return f"{self.broker} {self.role} {self.least_s:g} to {self.most_s:g} s after {self.after}"
+        becomes = {"live": "becomes live", "stopped": "stops"}[self.role]
+        return f"{self.broker} {becomes} {self.least_s:g} to {self.most_s:g} s after {self.after}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -322,7 +332,7 @@ class Happens(msgspec.Struct, frozen=True):
     event: str
 
     def __str__(self) -> str:
-        return f"{self.event} comes"
+        return f"the event {self.event} occurs"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -343,7 +353,7 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return (
-            f"{self.broker} refuses who comes between {self.window[0]} and {self.window[1]} "
+            f"{self.broker} refuses new clients between {self.window[0]} and {self.window[1]} "
             f'("{self.pattern}")'
         )
 
@@ -357,8 +367,8 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
                 taken += done["type"] == "ok"
                 refused += done["type"] == "fail" and sought.search(done["error"] or "") is not None
         if taken:
-            return f"{self.broker} took in {taken} who came meanwhile"
-        return "" if refused else f"{self.broker} refused nobody"
+            return f"{self.broker} accepted {taken} new clients meanwhile"
+        return "" if refused else f"{self.broker} refused no client"
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,12 +417,12 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str
 
     def __str__(self) -> str:
-        return f'at least {self.least} brokers say "{self.pattern}"'
+        return f'at least {self.least} brokers log "{self.pattern}"'
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         count = sum(bool(run.lines(broker, self.pattern)) for broker in run.logs)
-        return "" if count >= self.least else f'{count} brokers said "{self.pattern}"'
+        return "" if count >= self.least else f'{count} brokers logged "{self.pattern}"'
 
 
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
@@ -428,7 +438,7 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = f" of {self.broker}" if self.broker else ""
-        return f"at least {self.least} messages{where} at stake at {self.at}"
+        return f"at least {self.least} messages{where} are unacknowledged at {self.at}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -436,7 +446,7 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
         if moment is None:
             return f"{self.at} never came"
         count = run.stored_at(self.broker, moment)
-        return "" if count >= self.least else f"only {count} messages were at stake at {self.at}"
+        return "" if count >= self.least else f"only {count} messages were unacknowledged at {self.at}"
 
 
 class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
@@ -446,7 +456,7 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
     at: str
 
     def __str__(self) -> str:
-        return f"at least {self.least} transactions under way at {self.at}"
+        return f"at least {self.least} transactions are under way at {self.at}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -470,7 +480,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = f" of {self.broker}" if self.broker else ""
-        return f"at least {self.least} messages{where} owed to subscriptions at {self.at}"
+        return f"at least {self.least} messages{where} are owed to subscriptions at {self.at}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -478,7 +488,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
         if moment is None:
             return f"{self.at} never came"
         count = run.backlog_at(self.broker, moment)
-        return "" if count >= self.least else f"only {count} were owed to subscriptions at {self.at}"
+        return "" if count >= self.least else f"only {count} messages were owed to subscriptions at {self.at}"
 
 
 class Changing(msgspec.Struct, frozen=True, kw_only=True):
@@ -493,7 +503,7 @@ class Changing(msgspec.Struct, frozen=True, kw_only=True):
     after_s: float = 1.0
 
     def __str__(self) -> str:
-        return f"at least {self.least} subscriptions made and {self.least} dropped around {self.at}"
+        return f"at least {self.least} subscriptions are made and {self.least} dropped around {self.at}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""

@@ -75,7 +75,7 @@ async def _mi3(bench: Workbench) -> None:
     )
     named = "lock-denied-to-the-other-host"
     bench.compare(
-        "locks that each host has for itself: -c on either",
+        "-c fails on both hosts if each host has its own locks",
         [True, True],
         [named in _failed(failed_check) for failed_check in (first, second)],
     )
@@ -142,33 +142,36 @@ async def _mi6(notes: Notes) -> None:
         )
         notes.compare(f"the second host has another {identity}", [expected], sorted(errors))
         became = {row["role"] for row in result.rows if row["f"] == "role" and row["broker"] == "a2"}
-        notes.compare("it becomes nothing", [], sorted(became & {"live", "backup"}))
-        notes.compare("and the queue manager goes on undamaged", True, result.valid)
+        notes.compare(
+            "the second instance becomes neither live nor backup", [], sorted(became & {"live", "backup"})
+        )
+        notes.compare("the queue manager goes on undamaged", True, result.valid)
 
 
 PROBES: Final = (
     Probe(
         id="MI3",
-        claim="the file system check (amqmfsck): basic, concurrent (-c), lock wait (-wv, prints each call)",
+        claim="the file system check (amqmfsck) has a basic test, a concurrent test (-c) and a lock "
+        "wait (-wv, prints each call)",
         source=_SOURCE,
-        expected="a good mount passes, on a mount without locks the failing test is named",
+        expected="a good mount passes; on a mount without locks the check names the test that fails",
         take=_mi3,
         refuter=without(
-            "two hosts that both get a lock at the same time pass the check",
+            "the check passes if two hosts get a lock at the same time",
             "broker/filesystem_check/concurrent.py",
             "                    if taken:\n",
             "                    if False:\n",
-            fails="locks that each host has for itself",
+            fails="-c fails on both hosts if each host has its own locks",
         ),
     ),
     Probe(
         id="MI6",
         claim="user and group ids must be the same on both hosts",
         source=_SOURCE,
-        expected="an instance with other ids ends with a clear error before any damage",
+        expected="an instance with other ids ends with a clear error before it does any damage",
         take=_mi6,
         refuter=without(
-            "an instance does not look whose the data are",
+            "an instance does not check the owner of the data",
             "broker/policies/multi_instance/candidate.py",
             "if owner is not None and owner != ours:",
             "if False:",

@@ -85,19 +85,19 @@ def _lacking(lack: Lack) -> Refuter:
 
 _HA1: Final = Scenario(
     id="HA1",
-    claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had "
-    "goes on at one other",
+    claim="after missed heartbeats, suspicion and confirmation in the store, one other broker takes "
+    "over the data of the failed broker",
     source=_SOURCE,
     spec=_spec("ha1"),
     schedule=faults(fault("kill", 3.0)),
     besides=_TAKEN,
     guards=at_stake("kill-1", least=10),
     refuter=without(
-        "no broker is ever found to have failed",
+        "brokers never find that a broker has failed",
         _WATCH,
         "if not self._confirmed(row):\n            return None",
         "if True:\n            return None",
-        fails="taken over: nothing",
+        fails="no broker took over",
     ),
 )
 
@@ -106,14 +106,14 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _HA1,
         id="HA1-large",
-        claim="what the failed broker had goes on elsewhere, its large messages too",
+        claim="the taker also serves the large messages of the failed broker",
         spec=_spec("ha1-large", large_message_share=0.2),
         refuter=_lacking(LARGE),
     ),
     msgspec.structs.replace(
         _HA1,
         id="HA1-paging",
-        claim="what the failed broker had goes on elsewhere, messages that wait on pages too",
+        claim="the taker also serves the messages that the failed broker had on pages",
         spec=paged(_spec("ha1-paging", rate=60.0)),
         # These are more messages than fit into the broker's memory.
         guards=at_stake("kill-1", least=60),
@@ -121,8 +121,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA2",
-        claim="only one of several takers wins: the others, held with what they saw before, try when it "
-        "is complete, and are refused",
+        claim="only one of several takers wins: the others are delayed, try with outdated knowledge "
+        "when the takeover is complete, and are refused",
         source=_SOURCE,
         spec=_spec("ha2", brokers=4, every={"database-store.network-timeout": 2500}),
         # The database stands still when a1's lease runs out, so that all look at its row in one
@@ -138,8 +138,8 @@ SCENARIOS: Final = (
             SaidBy(least=2, pattern="a1 .* has been silent for .*: taking over"),
         ),
         refuter=Refuter(
-            without="a takeover is no compare-and-set: whoever has seen a broker fail takes it over",
-            fails="taken over: a1's data by",
+            without="a takeover is no compare-and-set: every broker that has seen the failure takes over",
+            fails="took over a1's data",
             changes=(
                 Replacement(_REGISTRY, 'conditions = "epoch = ?"', 'conditions = "epoch >= ?"'),
                 Replacement(
@@ -154,8 +154,8 @@ SCENARIOS: Final = (
     # can leave open.
     Scenario(
         id="HA3-load",
-        claim="pending messages, acknowledgements and durable subscriptions of a broker that is killed under "
-        "load move to its taker; of open transactions and temporary queues nothing is left",
+        claim="a broker is killed under load: its pending messages, acknowledgements and durable "
+        "subscriptions move to the taker; its open transactions and temporary queues are gone",
         source=_SOURCE,
         spec=load(
             "ha3-load",
@@ -179,8 +179,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA4",
-        claim="false suspicion: a healthy broker that stood still is taken over, and does not serve "
-        "what it had when it goes on",
+        claim="false suspicion: another broker takes over a healthy broker that stood still; that "
+        "broker does not serve its old messages when it continues",
         source=_PROPERTIES,
         spec=_spec("ha4", server=True),
         schedule=faults(fault("pause", 3.0, 6.0)),
@@ -188,7 +188,8 @@ SCENARIOS: Final = (
         besides=(*_TAKEN, GoesOn("a1")),
         guards=at_stake("pause-1", least=10),
         refuter=Refuter(
-            without="a broker serves on, however old its lease is, and writes on, whoever has taken over",
+            without="a broker serves and writes although its lease has ended and another broker has "
+            "taken over",
             fails="found double-delivery",
             changes=(
                 NEVER_IN_DOUBT,
@@ -208,24 +209,24 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA4-patient",
-        claim="the same with a longer lock-expiration: the broker that stood still is not suspected, "
-        "and goes on with what it has",
+        claim="with a longer lock-expiration, brokers do not suspect a broker that stood still; it "
+        "continues with its messages",
         source=_PROPERTIES,
         spec=_spec("ha4-patient", server=True, every={"database-store.lock-expiration": 20_000}),
         schedule=faults(fault("pause", 3.0, 5.0)),
         besides=_STAYS,
         guards=at_stake("pause-1", least=10),
         refuter=without(
-            "a broker is silent for too long after 3 s, whatever lock-expiration is",
+            "brokers suspect a silent broker after 3 s, whatever lock-expiration is",
             "broker/policies/ha_database/policy.py",
             "expiration_ms=self.store.lock_expiration,",
             "expiration_ms=3000,",
-            fails="taken over: a1's data by",
+            fails="took over a1's data",
         ),
     ),
     Scenario(
         id="HA5",
-        claim="a takeover whose taker died half-way is completed by another broker",
+        claim="another broker completes a takeover whose taker died half-way",
         source=_PREVENTING,
         spec=_spec("ha5", brokers=4, seconds=16.0, every=properties(_HA, takeover_wait=1500)),
         schedule=faults(fault("kill", 3.0), fault("kill", 0.5, None, "taker", after="member/takeover-begun")),
@@ -237,34 +238,34 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("kill-1", least=10),
         refuter=without(
-            "a takeover that has begun is its taker's for ever",
+            "a takeover that has begun belongs to its taker for ever",
             _WATCH,
             "if row.state != TAKEOVER_STARTED and row.state not in RUNNING:",
             "if row.state not in RUNNING:",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="HA6-true",
-        claim="a broker that is shut down leaves its messages to the others at once: before its lease "
-        "would have run out",
+        claim="a broker that is shut down leaves its messages to the other brokers at once, before "
+        "its lease would have ended",
         source=_PREVENTING,
         spec=_spec("ha6-true", every=properties(_HA, failover_on_shutdown=True)),
         schedule=faults(fault("stop", 3.0, 2.0)),
         besides=_TAKEN,
         guards=at_stake("stop-1", least=10),
         refuter=without(
-            "no shutdown leaves its messages to others",
+            "no shutdown leaves the broker's messages to other brokers",
             _LIFE,
             "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
             "SHUTDOWN_COMPLETE",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="HA6-false",
-        claim="a broker that is shut down with -nofailover is not taken over; its messages wait for its "
-        "restart",
+        claim="no broker takes over a broker that was shut down with -nofailover; its messages wait "
+        "until it starts again",
         source=_PREVENTING,
         spec=_spec("ha6-false", every=properties(_HA, failover_on_shutdown=False)),
         schedule=faults(fault("stop", 3.0, 6.0)),
@@ -272,17 +273,17 @@ SCENARIOS: Final = (
         besides=_STAYS,
         guards=at_stake("stop-1", least=10),
         refuter=without(
-            "every shutdown leaves its messages to others",
+            "every shutdown leaves the broker's messages to other brokers",
             _LIFE,
             "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
             "SHUTDOWN_FAILOVER",
-            fails="taken over: a1's data by",
+            fails="took over a1's data",
         ),
     ),
     Scenario(
         id="HA6-by-hand",
-        claim="a broker that was shut down with -nofailover is taken over by hand: its messages go on "
-        "elsewhere",
+        claim="after a shutdown with -nofailover, a takeover by command moves the broker's messages "
+        "to the taker",
         source=_PREVENTING,
         spec=_spec("ha6-by-hand"),
         schedule=faults(fault("stop", 3.0, 6.0, failover=False), fault("takeover", 4.5, 1.0, taker="b1")),
@@ -290,17 +291,17 @@ SCENARIOS: Final = (
         besides=_BY_B1,
         guards=at_stake("stop-1", least=10),
         refuter=without(
-            "only a broker that has failed is taken over, by hand too",
+            "a takeover by command, too, works only on a broker that has failed",
             _STEERING,
             "row, forced=True)",
             "row, forced=False)",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="HA6-forced",
-        claim="a broker that serves is taken over by force: it drops what it had and joins again; "
-        "nothing is lost, nothing served by both",
+        claim="a serving broker is taken over by force: it drops its messages and joins again; no "
+        "message is lost or served by both brokers",
         source=_PREVENTING,
         spec=_spec("ha6-forced"),
         schedule=faults(fault("takeover", 3.0, 2.0, taker="b1")),
@@ -308,7 +309,7 @@ SCENARIOS: Final = (
         besides=(*_BY_B1, GoesOn("a1")),
         guards=at_stake("takeover-1", least=10),
         refuter=without(
-            "a broker that was taken over ends",
+            "the process of a broker that was taken over ends",
             "broker/policies/ha_database/policy.py",
             'if await self._live_once(stopping) == "stopped":',
             'if await self._live_once(stopping) != "failed":',
@@ -317,8 +318,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-forced-paused",
-        claim="the same with a broker that stands still: what it had goes on elsewhere only once it has "
-        "dropped it",
+        claim="a paused broker is taken over by force: its messages continue at the taker only after "
+        "it has dropped them",
         source=_PREVENTING,
         spec=_spec("ha6-forced-paused", server=True),
         schedule=faults(fault("pause", 3.0, 0.9), fault("takeover", 3.1, 2.0, taker="b1")),
@@ -330,7 +331,7 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("takeover-2", least=10),
         refuter=without(
-            "a takeover by force does not wait until the broker serves nobody any more",
+            "a forced takeover does not wait until the victim has stopped serving",
             _REGISTRY,
             "(entry = ? OR heartbeat < clock_ms() - ?)",
             "(entry >= ? OR heartbeat < clock_ms() - ?)",
@@ -339,8 +340,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA7-load",
-        claim="quiesced under load, a broker serves the connections that are there and refuses all "
-        "others; nobody takes it over",
+        claim="a broker that quiesces under load serves existing connections and refuses new ones; no "
+        "broker takes it over",
         source=_PREVENTING,
         spec=_spec("ha7-load"),
         schedule=faults(fault("quiesce", 3.0, 5.0)),
@@ -351,17 +352,17 @@ SCENARIOS: Final = (
             Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:quiesce-1")),
         ),
         refuter=without(
-            "a broker that quiesces refuses nobody",
+            "a quiescing broker refuses no connection",
             _STEERING,
             'life.store_sessions.closed = f"{self._broker_id} is quiescing: it takes no new connections"',
             'life.store_sessions.closed = ""',
-            fails="took in",
+            fails="new clients meanwhile",
         ),
     ),
     Scenario(
         id="HA11-stall",
-        claim="the database stands still: brokers answer nobody, drop what they have before it is "
-        "certain that others could take it, and go on with the database",
+        claim="the database stands still: brokers answer no client and drop their messages before "
+        "another broker could take over; they serve again when the database continues",
         source=_SOURCE,
         spec=_spec("ha11-stall"),
         schedule=faults(fault("database-stall", 3.0, 5.0, None)),
@@ -374,21 +375,21 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("database-stall-1", least=10),
         refuter=Refuter(
-            without="a broker answers until it drops everything, however old its lease is",
+            without="a broker answers clients until it drops its messages, however old its lease is",
             fails="answers and deliveries meanwhile",
             changes=(NEVER_IN_DOUBT,),
         ),
     ),
     Scenario(
         id="HA11-restart",
-        claim="the database restarts: what was acknowledged before is there after",
+        claim="the database restarts: everything acknowledged before is there afterwards",
         source=_SOURCE,
         spec=_spec("ha11-restart"),
         schedule=faults(fault("database-restart", 3.0, 1.0, None)),
         besides=(Takeovers(),),
         guards=at_stake("database-restart-1", least=10),
         refuter=without(
-            "a batch that the database did not take is not tried again",
+            "a broker does not retry a batch that the database did not accept",
             _JOURNAL,
             "                await asyncio.sleep(RETRY_S)\n                continue\n",
             "                return\n",
@@ -397,15 +398,15 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA11-disconnect",
-        claim="connections to the database are lost during commits: each entry happens once, whatever "
-        "was heard of it",
+        claim="connections to the database break during commits: each entry is written exactly once, "
+        "whether its answer arrived or not",
         source=_SOURCE,
         spec=_spec("ha11-disconnect"),
         schedule=faults(fault("database-disconnect", 3.0, 5.0, "all")),
         besides=(Takeovers(),),
         guards=at_stake("database-disconnect-1", least=10),
         refuter=without(
-            "a batch whose connection broke is taken for written",
+            "a broker assumes that a batch was written although the connection broke",
             _JOURNAL,
             "in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)",
             "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n      "
@@ -415,8 +416,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA11-cut-off",
-        claim="one broker is cut off from the database: it drops everything in time, and one other "
-        "takes over",
+        claim="one broker is cut off from the database: it drops its messages in time, and one other "
+        "broker takes over",
         source=_SOURCE,
         spec=_spec("ha11-cut-off"),
         schedule=faults(fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),
@@ -427,8 +428,8 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("database-disconnect-1", least=10),
         refuter=Refuter(
-            without="a broker answers nobody without a lease, and drops nothing however old it is",
-            fails='another said "a1 is taken over with" first',
+            without="a broker without a confirmed lease answers no client, but never drops its messages",
+            fails='another broker logged "a1 is taken over with" first',
             changes=(WAITS_FOR_EVER,),
         ),
     ),

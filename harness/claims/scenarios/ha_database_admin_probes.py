@@ -40,36 +40,40 @@ async def _ha6(bench: Workbench) -> None:
     await send(victim.stomp, QUEUE, "kept")
     confirmation = await taker.ctl("takeover", "-n", "b1", typed="n\n")
     bench.compare(
-        "a broker that seems to run: its last access is told", True, bool(question.match(confirmation.output))
+        "the command shows the last access of a broker that seems to run",
+        True,
+        bool(question.match(confirmation.output)),
     )
     bench.compare(
-        "and it is asked whether that is meant",
+        "the command asks for confirmation",
         True,
         "Do you want to take over for this broker?" in confirmation.output,
     )
     bench.compare(
-        "answered no: nothing is done",
+        "after the answer no nothing is done",
         (1, "OPERATING"),
         (confirmation.status, (await row_of(taker, "b1"))["state"]),
     )
     forced = await taker.ctl("takeover", "-f", "-n", "b1")
-    bench.compare("-f asks nothing", (0, None), (forced.status, question.search(forced.output) and "asked"))
-    bench.compare("and what the broker had is with the taker", ["kept"], await stored(taker))
+    bench.compare(
+        "-f asks no question", (0, None), (forced.status, question.search(forced.output) and "asked")
+    )
+    bench.compare("the taker has the broker's messages", ["kept"], await stored(taker))
     await victim.live()
     await send(victim.stomp, QUEUE, "left")
     await victim.stop("--no-failover")
     bench.compare(
-        "shut down with -nofailover it is not taken over",
+        "after a shutdown with -nofailover no broker takes it over",
         "SHUTDOWN_COMPLETE",
         (await row_of(taker, "b1"))["state"],
     )
     by_hand = await taker.ctl("takeover", "-n", "b1")
     bench.compare(
-        "taken over by hand then, without a question",
+        "then a takeover by command asks no question",
         (0, ["b1: TAKEOVER_COMPLETE, by a1"]),
         (by_hand.status, by_hand.lines),
     )
-    bench.compare("its message too is with the taker", ["kept", "left"], await stored(taker))
+    bench.compare("the taker has its message, too", ["kept", "left"], await stored(taker))
 
 
 @on_bench
@@ -80,22 +84,22 @@ async def _ha7(bench: Workbench) -> None:
         result = await quiet.ctl("quiesce")
         bench.compare("a broker quiesces", 0, result.status)
         bench.compare(
-            "a connection that is there is served",
+            "the broker serves an existing connection",
             "RECEIPT",
             (await old.ask("SEND", "served", destination=QUEUE)).command,
         )
         async with await StompClient.connect(quiet.stomp) as new:
             bench.compare(
-                "a new one is refused, and told why",
+                "the broker refuses a new connection and says why",
                 ("ERROR", True),
                 (new.connected.command, "quiescing" in new.connected.headers.get("message", "")),
             )
     await becomes(other, "a1", s.QUIESCE_COMPLETE)
-    bench.compare("nobody takes it over", [], (await other.status() or {}).get("taken-over"))
-    bench.compare("it is shut down", 0, await quiet.stop("--no-failover"))
+    bench.compare("no broker takes it over", [], (await other.status() or {}).get("taken-over"))
+    bench.compare("the broker shuts down", 0, await quiet.stop("--no-failover"))
     row = await row_of(other, "a1")
     bench.compare(
-        "and nobody takes it over then either",
+        "no broker takes it over after its shutdown",
         ["SHUTDOWN_COMPLETE", 1],
         [row.get("state"), row.get("messages")],
     )
@@ -114,7 +118,7 @@ async def _ha9(bench: Workbench) -> None:
 
     listed = await members(other)
     bench.compare(
-        "all brokers with id, address, state, messages in store and taker",
+        "the list shows all brokers with id, address, state, messages in store and taker",
         [
             ["a1", f"127.0.0.1:{slow.cluster}", "OPERATING", "0", "-"],
             ["b1", f"127.0.0.1:{victim.cluster}", "OPERATING", "2", "-"],
@@ -123,30 +127,40 @@ async def _ha9(bench: Workbench) -> None:
         [cells[:5] for cells in listed.values()],
     )
     bench.compare(
-        "and the time since each one's last timestamp",
+        "the list shows the time since the last timestamp of each broker",
         [True, True, True],
         [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in listed.values()],
     )
     await victim.stop("--no-failover")
-    bench.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await member_cells("b1"))[2:5])
+    bench.compare(
+        "the list shows a broker that was shut down",
+        ["SHUTDOWN_COMPLETE", "2", "-"],
+        (await member_cells("b1"))[2:5],
+    )
     await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
     await becomes(other, "b1", s.TAKEOVER_STARTED)
     bench.compare(
-        "a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await member_cells("b1"))[2:5]
+        "the list shows a takeover that has begun",
+        ["TAKEOVER_STARTED", "2", "a1"],
+        (await member_cells("b1"))[2:5],
     )
     await other.ctl("takeover", "-f", "-n", "b1")
     bench.compare(
-        "and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await member_cells("b1"))[2:5]
+        "the list shows a takeover that is complete",
+        ["TAKEOVER_COMPLETE", "0", "g1"],
+        (await member_cells("b1"))[2:5],
     )
-    bench.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await member_cells("g1"))[2:5])
+    bench.compare("the taker has the messages", ["OPERATING", "2", "-"], (await member_cells("g1"))[2:5])
     async with await StompClient.connect(other.stomp):
         await other.ctl("quiesce")
-        bench.compare("one that quiesces", "QUIESCING", (await member_cells("g1"))[2])
+        bench.compare("the list shows a broker that quiesces", "QUIESCING", (await member_cells("g1"))[2])
     await becomes(other, "g1", s.QUIESCE_COMPLETE)
-    bench.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await member_cells("g1"))[2])
+    bench.compare(
+        "the list shows a quiesced broker without clients", "QUIESCE_COMPLETE", (await member_cells("g1"))[2]
+    )
     for state, words in (
-        (s.SHUTDOWN_STARTED, "one that was killed while it shut down"),
-        ("SOMETHING_NEWER", "one of a version that this one does not know"),
+        (s.SHUTDOWN_STARTED, "the list shows a broker that was killed while it shut down"),
+        ("SOMETHING_NEWER", "the list shows an unknown state of a newer version"),
     ):
         await asyncio.to_thread(_write_state, str(bench.directory / STORE), state)
         expected = state if state in s.STATES else "*unknown"
@@ -175,14 +189,18 @@ async def _ha10(bench: Workbench) -> None:
     await started(standalone)
     await send(standalone.stomp, QUEUE, "one", "two", "three")
     busy = await tool("upgrade")
-    bench.compare("the store of a broker that runs is not converted", 1, busy.status)
+    bench.compare("the tool does not convert the store of a running broker", 1, busy.status)
     await standalone.stop()
-    bench.compare("the schema is made", 0, (await tool("create")).status)
-    bench.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
-    await started(broker, other)
-    bench.compare("with all its messages", ["one", "two", "three"], await stored(broker))
+    bench.compare("the tool creates the schema", 0, (await tool("create")).status)
     bench.compare(
-        "a backup is made under way", 0, (await tool("backup", str(bench.directory / "saved"))).status
+        "the tool converts a standalone store into one of the cluster", 0, (await tool("upgrade")).status
+    )
+    await started(broker, other)
+    bench.compare("the converted store has all messages", ["one", "two", "three"], await stored(broker))
+    bench.compare(
+        "the tool makes a backup while brokers run",
+        0,
+        (await tool("backup", str(bench.directory / "saved"))).status,
     )
     await send(broker.stomp, QUEUE, "four")
     refused = [
@@ -191,80 +209,83 @@ async def _ha10(bench: Workbench) -> None:
         await tool("reset-locks", "-f"),
     ]
     bench.compare(
-        "brokers that run are not removed, nothing is restored over them and no lock taken from them",
+        "remove-broker, restore and reset-locks are refused while brokers run",
         [(1, True)] * 3,
         [(result.status, result.output.startswith("brokerctl: running: ")) for result in refused],
     )
     await other.stop("--no-failover")
-    bench.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)
-    bench.compare("and is listed no more", ["a1"], list(await members(broker)))
+    bench.compare("the tool removes a broker that is down", 0, (await tool("remove-broker", "b1")).status)
+    bench.compare("the list does not show the removed broker", ["a1"], list(await members(broker)))
     await broker.stop("--no-failover")
     bench.compare(
-        "the backup is restored", 0, (await tool("restore", str(bench.directory / "saved"), "-f")).status
+        "the tool restores the backup",
+        0,
+        (await tool("restore", str(bench.directory / "saved"), "-f")).status,
     )
     await started(broker)
-    bench.compare("and is what the broker then has", ["one", "two", "three"], await stored(broker))
+    bench.compare(
+        "the broker then has the messages of the backup", ["one", "two", "three"], await stored(broker)
+    )
 
 
 PROBES: Final = (
     Probe(
         id="HA6-takeover",
-        claim="takeover -n ID asks where the broker seems to run, -f does not; -nofailover leaves the "
-        "messages to a takeover by hand",
+        claim="takeover -n ID asks for confirmation if the broker seems to run; with -f it asks no question; "
+        "after -nofailover the messages wait for a takeover by command",
         source="SUN, Preventing or Forcing Takeover of a Broker",
-        expected="nothing without a yes; all messages with the taker afterwards",
+        expected="nothing happens without a yes; afterwards the taker has all messages",
         take=_ha6,
         refuter=without(
-            "a takeover by hand asks nothing, whatever runs",
+            "a takeover by command asks no question, even if the broker runs",
             _STEERING,
             "if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:",
             "if False:",
-            fails="a broker that seems to run: its last access is told",
+            fails="the command shows the last access of a broker that seems to run",
         ),
     ),
     Probe(
         id="HA7-shutdown",
-        claim="a quiesced broker refuses new connections, serves old ones, and is shut down without "
-        "anybody taking over",
+        claim="a quiesced broker refuses new connections and serves existing ones; no broker takes it "
+        "over, before or after its shutdown",
         source="SUN, Preventing or Forcing Takeover of a Broker",
-        expected="QUIESCE_COMPLETE, then SHUTDOWN_COMPLETE with its messages",
+        expected="QUIESCE_COMPLETE, then SHUTDOWN_COMPLETE; the store still has the broker's messages",
         take=_ha7,
         refuter=without(
-            "every shutdown leaves its messages to others",
+            "every shutdown leaves the broker's messages to other brokers",
             "broker/policies/ha_database/life.py",
             "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
             "SHUTDOWN_FAILOVER",
-            fails="and nobody takes it over then either",
+            fails="no broker takes it over after its shutdown",
         ),
     ),
     Probe(
         id="HA9",
         claim="list bkr shows id, address, state, messages in store, taker and time since the last timestamp",
         source="SUN, Example 8-2",
-        expected="as the example, in every state of it",
+        expected="the output is as in the example, in every state of it",
         take=_ha9,
         refuter=without(
-            "the list names no taker",
+            "the list shows no taker",
             _STEERING,
             '"taker": row.taker or None,',
             '"taker": None,',
-            fails="a takeover that has begun",
+            fails="the list shows a takeover that has begun",
         ),
     ),
     Probe(
         id="HA10",
-        claim="the schema is created, a standalone store upgraded, a broker removed only when it is "
-        "down, the store backed up and restored",
+        claim="the tool creates the schema, upgrades a standalone store, removes only a broker that "
+        "is down, and backs up and restores the store",
         source="SUN, Managing the HA Data Store",
-        expected="each as documented; refused while a broker runs",
+        expected="each command works as documented; changes are refused while a broker runs",
         take=_ha10,
         refuter=without(
-            "no broker counts as running for the tool",
+            "the tool considers no broker to be running",
             "broker/database_tool/store.py",
             "AND heartbeat >= clock_ms() - ?{one}",
             "AND heartbeat >= clock_ms() + ?{one}",
-            fails="brokers that run are not removed, nothing is restored over them and no lock taken "
-            "from them",
+            fails="remove-broker, restore and reset-locks are refused while brokers run",
         ),
     ),
 )

@@ -147,19 +147,19 @@ async def _ha3(bench: Workbench) -> None:
         await consumer.ask("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
         moved = await consumer.messages(4)
         bench.compare(
-            "pending messages, and those whose acknowledgement was pending, are delivered in their order",
+            "the taker delivers pending messages and those with a pending acknowledgement in order",
             ["unacknowledged", "acknowledged-in-a-transaction", "pending", "sent-and-committed"],
             _texts(moved),
         )
         bench.compare(
-            "what may have been delivered before says so",
+            "a message that may have been delivered before is marked as redelivered",
             "true",
             moved[0].headers.get("redelivered", "absent"),
         )
         for frame in moved:
             await consumer.ask("ACK", id=frame.headers["ack"])
         bench.compare(
-            "of an open transaction nothing is left: neither what it sent nor a name that is taken",
+            "nothing is left of an open transaction: neither its messages nor its name",
             "RECEIPT",
             (await consumer.ask("BEGIN", transaction="open")).command,
         )
@@ -169,7 +169,7 @@ async def _ha3(bench: Workbench) -> None:
 async def _ha3_subscriptions(bench: Workbench, taker: Broker, session: str) -> None:
     status = await taker.status()
     bench.compare(
-        "the durable subscription is there, and what was no more than its client's connection is not",
+        "the durable subscription is there, and the plain subscription is not",
         [f"{TOPIC}::{LOGIN}.{CLIENT}.prices"],
         [] if status is None else [queue["name"] for queue in status["queues"] if "topic" in queue],
     )
@@ -178,7 +178,7 @@ async def _ha3_subscriptions(bench: Workbench, taker: Broker, session: str) -> N
         await client.ask("SEND", "sent-to-the-taker", destination=TOPIC)
         frames = await client.messages(3)
         bench.compare(
-            "it has what was sent to it at either broker, in order",
+            "the durable subscription has the messages from both brokers, in order",
             ["of-the-topic", "of-the-topic, too", "sent-to-the-taker"],
             _texts(frames),
         )
@@ -194,12 +194,12 @@ async def _ha8(bench: Workbench) -> None:
     second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
     await first.start()
     await first.live()
-    bench.compare("one broker is there, registered by itself", ["a1"], list(await members(first)))
+    bench.compare("one broker registers by itself", ["a1"], list(await members(first)))
     started = await second.start()
     await second.live()
-    bench.compare("another one is there, in no list of anybody", ["a1", "b1"], list(await members(first)))
+    bench.compare("a second broker registers, and no list names it", ["a1", "b1"], list(await members(first)))
     bench.compare(
-        "its list of brokers is ignored, and a line warns of it",
+        "the broker ignores its list of brokers and logs a warning",
         1,
         sum(
             " WARNING " in line and "cluster.static-connectors is ignored" in line
@@ -219,10 +219,12 @@ async def _ha8_id(bench: Workbench) -> None:
             return "ends"
         return "serves" if await twin.shows("role", "live") else ""
 
-    bench.require("a broker whose id is in use", "ends", await bench.until("the second", "ends", decided))
-    bench.compare("with exit status", 1, await refused.wait())
+    bench.require(
+        "a second broker with an id that is in use", "ends", await bench.until("the second", "ends", decided)
+    )
+    bench.compare("the second broker ends with exit status 1", 1, await refused.wait())
     bench.compare(
-        "and says so in one line, with who has the id",
+        "one error line names the broker that has the id",
         [
             (
                 "ha-policy.ha-database.broker-id 'a1' is in use by the broker at "
@@ -232,52 +234,52 @@ async def _ha8_id(bench: Workbench) -> None:
         twin.errors,
     )
     status = await first.status()
-    bench.compare("the one that has it goes on", "live", status["role"] if status else "gone")
+    bench.compare("the broker that has the id goes on", "live", status["role"] if status else "gone")
 
 
 PROBES: Final = (
     Probe(
         id="HA3",
-        claim="pending messages, pending acknowledgements and durable subscriptions move to the taker; of "
-        "open transactions and other transient resources nothing is left",
+        claim="pending messages, pending acknowledgements and durable subscriptions move to the "
+        "taker; open transactions and other transient resources are gone",
         source=SOURCE,
-        expected="what was not acknowledged for good is delivered by the taker, marked, from queues and "
-        "subscriptions; what was not committed is nowhere",
+        expected="the taker delivers messages that were not finally acknowledged, marked as "
+        "redelivered, from queues and subscriptions; uncommitted messages are gone",
         take=_ha3,
         refuter=without(
-            "what a broker had that was killed is taken for never delivered",
+            "a taker treats the messages of a killed broker as never delivered",
             "broker/core/engine.py",
             "size=size, least_deliveries=image.least_deliveries)",
             "size=size, least_deliveries=0)",
-            fails="what may have been delivered before says so",
+            fails="a message that may have been delivered before is marked as redelivered",
         ),
     ),
     Probe(
         id="HA8",
-        claim="brokers register themselves; a list of brokers is ignored with a warning",
+        claim="brokers register themselves; a broker ignores a list of brokers and logs a warning",
         source=SOURCE,
-        expected="each is in the list of all without having been in one of anybody's",
+        expected="all brokers list every broker, although no configuration names it",
         take=_ha8,
         refuter=without(
-            "nothing is said of a list of brokers that is ignored",
+            "a broker ignores a list of brokers without a warning",
             "broker/policies/ha_database/policy.py",
             "if config.cluster.static_connectors:",
             "if False:",
-            fails="its list of brokers is ignored, and a line warns of it",
+            fails="the broker ignores its list of brokers and logs a warning",
         ),
     ),
     Probe(
         id="HA8-id",
-        claim="every broker of a cluster has an id of its own: a second one with the same is refused",
+        claim="every broker of a cluster has its own id: a second broker with the same id is refused",
         source=SOURCE,
-        expected="it ends with one line that names the first; the first goes on",
+        expected="the second broker ends with one line that names the first; the first goes on",
         take=_ha8_id,
         refuter=without(
-            "who registers takes the id from whoever has it",
+            "a broker that registers takes an id from the broker that has it",
             "broker/storage/database/registry.py",
             'f" AND (address = ? OR state NOT IN',
             'f" AND (1 = 1 OR address = ? OR state NOT IN',
-            fails="a broker whose id is in use",
+            fails="a second broker with an id that is in use",
         ),
     ),
 )

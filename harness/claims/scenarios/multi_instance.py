@@ -31,8 +31,8 @@ def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
 SCENARIOS: Final = (
     Scenario(
         id="MI1",
-        claim="the standby instance takes over as soon as the lock of the active one is released, and "
-        "replays its logs",
+        claim="the standby instance takes over as soon as the lock of the active instance is "
+        "released, and replays its logs",
         source="WMQ",
         spec=_spec("mi1", 8.0),
         schedule=faults(fault("kill", 3.0)),
@@ -54,8 +54,7 @@ SCENARIOS: Final = (
         besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
         guards=at_stake("nfs-disconnect-1"),
         refuter=Refuter(
-            without="an active instance whose file system is silent waits for it, whatever "
-            "lock-expiration is",
+            without="an active instance waits for a silent file system, whatever lock-expiration is",
             fails="a1 stopped after",
             changes=(WAITS_FOR_EVER,),
         ),
@@ -75,7 +74,7 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("stop-1"),
         refuter=without(
-            "an active instance that ends leaves its place to the standby one, whatever it was told",
+            "an active instance that ends leaves its place to the standby instance, whatever the command was",
             _STORE,
             'self.ends if state == PAUSED else "switched-over"',
             '"switched-over"',
@@ -84,14 +83,14 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="MI5-x",
-        claim="endmqm -x ends the standby instance alone",
+        claim="endmqm -x ends only the standby instance",
         source="WMQ",
         spec=_spec("mi5-x"),
         schedule=faults(fault("stop", 3.0, 3.0, "a2")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), GoesOn("a1"), Says("a2", "standby queue manager instance 'QMA' ended")),
         refuter=without(
-            "the active instance ends with its standby one",
+            "the active instance ends when its standby instance ends",
             _POLICY,
             "            self.reign = StoreReign(self, self.section, self.store, granted)\n",
             "            self.reign = StoreReign(self, self.section, self.store, granted)\n"
@@ -107,7 +106,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="MI5-is",
-        claim="endmqm -is switches over: the active instance ends, the standby instance becomes active",
+        claim="endmqm -is switches over: the active instance ends, and the standby instance becomes active",
         source="WMQ",
         spec=_spec("mi5-is"),
         schedule=faults(fault("switch-over", 3.0, 4.0)),
@@ -115,11 +114,11 @@ SCENARIOS: Final = (
         besides=(*TAKEN, Says("a1", "queue manager 'QMA' ended, permitting switchover")),
         guards=at_stake("switch-over-1"),
         refuter=without(
-            "an active instance that ends is the end of both, whatever it was told",
+            "an active instance that ends also ends the standby instance, whatever the command was",
             _STEERING,
             "self._policy.request_stop(failover=switch_over)",
             "self._policy.request_stop(failover=False)",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
 )

@@ -123,11 +123,13 @@ async def _mi1(bench: Workbench) -> None:
     await host_one.broker.kill()
     await host_two.becomes("Running")
     log_lines = [line for line in host_two.broker.process.output.splitlines() if "log re" in line]
-    bench.compare("the new active instance says that it replayed the logs", 2, len(log_lines))
+    bench.compare("the log of the new active instance reports the replay", 2, len(log_lines))
     status = await host_two.broker.status()
     replay = status.get("log-replay", {}) if status is not None else {}
-    bench.compare("its status says how much", _MESSAGES, replay.get("messages"))
-    bench.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
+    bench.compare("the status gives the number of replayed messages", _MESSAGES, replay.get("messages"))
+    bench.compare(
+        "the status gives the duration of the replay", True, isinstance(replay.get("milliseconds"), int)
+    )
     browsed = (await host_two.broker.ask("browse", queue="orders"))["messages"]
     bench.compare("the messages are there", _MESSAGES, len(browsed))
 
@@ -142,9 +144,9 @@ async def _mi4(bench: Workbench) -> None:
         await host_one.dspmq("-x", "-o", "standby"),
     )
     await host_two.strmqm()
-    bench.require("a second instance then has no place", 43, await host_two.place())
+    bench.require("a second instance is then refused", 43, await host_two.place())
     bench.compare(
-        "and is told so",
+        "the error of the second instance gives the reason",
         [
             (
                 "queue manager 'QM1' already has an active instance, one, which does not permit standby "
@@ -155,11 +157,13 @@ async def _mi4(bench: Workbench) -> None:
     )
     await host_one.broker.kill(signal.SIGTERM)
     bench.compare(
-        "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await host_two.dspmq("-x")
+        "an ended instance runs nowhere",
+        ["QMNAME(QM1) STATUS(Ended immediately)"],
+        await host_two.dspmq("-x"),
     )
     await host_one.strmqm("Running")
     await host_two.strmqm(permitted=False)
-    bench.require("beside strmqm -x, a second without -x", 31, await host_two.place())
+    bench.require("a second instance without -x is refused, too", 31, await host_two.place())
     await host_two.strmqm("Running as standby")
     expected = ["QMNAME(QM1) STANDBY(Permitted)", "INSTANCE(one) MODE(Active)", "INSTANCE(two) MODE(Standby)"]
     for host in (host_one, host_two):
@@ -167,19 +171,23 @@ async def _mi4(bench: Workbench) -> None:
             f"with -x it stands by, seen from {host.name}", expected, await host.dspmq("-x", "-o", "standby")
         )
     await host_three.strmqm()
-    bench.require("a third instance", 47, await host_three.place())
+    bench.require("a third instance is refused", 47, await host_three.place())
     bench.compare(
-        "is told who stands by",
+        "the error of the third instance names the standby instance",
         ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
         host_three.broker.errors,
     )
     bench.compare(
-        "seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await host_three.dspmq()
+        "the third host shows that the queue manager runs elsewhere",
+        ["QMNAME(QM1) STATUS(Running elsewhere)"],
+        await host_three.dspmq(),
     )
     for host in (host_two, host_one):
         await host.broker.kill()
     bench.compare(
-        "when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await host_three.dspmq()
+        "the third host shows that both instances were killed",
+        ["QMNAME(QM1) STATUS(Ended unexpectedly)"],
+        await host_three.dspmq(),
     )
 
 
@@ -213,16 +221,20 @@ async def _mi5(bench: Workbench) -> None:
     )
     bench.compare("the active instance ends", 0, await host_one.ended())
     await host_two.becomes("Running")
-    bench.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await host_one.dspmq())
+    bench.compare(
+        "the queue manager runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await host_one.dspmq()
+    )
     await host_one.strmqm("Running as standby")
     await host_one.endmqm("-x")
     bench.compare("endmqm -x on the standby instance ends it", 0, await host_one.ended())
-    bench.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await host_two.dspmq())
+    bench.compare("the active instance goes on", ["QMNAME(QM1) STATUS(Running)"], await host_two.dspmq())
     await host_one.strmqm("Running as standby")
     await host_two.endmqm()
     bench.compare("endmqm ends both", [0, 0], [await host_one.ended(), await host_two.ended()])
     bench.compare(
-        "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await host_one.dspmq()
+        "they end normally, since no client was connected",
+        ["QMNAME(QM1) STATUS(Ended normally)"],
+        await host_one.dspmq(),
     )
 
 
@@ -231,35 +243,35 @@ PROBES: Final = (
         id="MI1-replay",
         claim="the instance that takes over reports the replay of the logs",
         source=_SOURCE,
-        expected="its log and status tell how many messages were there and how long it took",
+        expected="log and status of the instance give the number of messages and the duration of the replay",
         take=_mi1,
         refuter=without(
-            "the replay counts all records for messages",
+            "the replay counts all records as messages",
             "broker/policies/multi_instance/store.py",
             "sum(record.kind == MESSAGE for record in records)",
             "len(records)",
-            fails="its status says how much",
+            fails="the status gives the number of replayed messages",
         ),
     ),
     Probe(
         id="MI4",
-        claim="a standby instance must be permitted (strmqm -x); dspmq shows active, standby, elsewhere",
+        claim="a standby instance must be permitted (strmqm -x); dspmq shows active, standby and elsewhere",
         source=_SOURCE,
-        expected="each start order ends as documented, and each host shows the same instances",
+        expected="each start order ends as documented, and all hosts show the same instances",
         take=_mi4,
         refuter=without(
-            "an instance stands by whether the active one permits it or not",
+            "an instance stands by even if the active instance does not permit it",
             "broker/policies/multi_instance/candidate.py",
             "if not active.permit_standby:",
             "if False:",
-            fails="a second instance then has no place",
+            fails="a second instance is then refused",
         ),
     ),
     Probe(
         id="MI5-end",
-        claim="endmqm ends both instances, -x only the standby one, -is switches over",
+        claim="endmqm ends both instances, -x ends only the standby instance, -is switches over",
         source=_SOURCE,
-        expected="each does so, and is refused where it makes no sense",
+        expected="each command works, and is refused if it makes no sense",
         take=_mi5,
         refuter=without(
             "endmqm -is ends both instances, as endmqm -i does",

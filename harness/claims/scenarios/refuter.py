@@ -45,7 +45,7 @@ NEVER_IN_DOUBT: Final = Replacement(
 )
 """The change with which an owner trusts its lease however long ago it was confirmed."""
 WAITS: Final = Refuter(
-    without="a live whose store is silent waits for it, whatever lock-expiration is",
+    without="a live waits without end for a silent store, whatever lock-expiration is",
     fails="a1 stopped after",
     changes=(WAITS_FOR_EVER,),
 )
@@ -63,11 +63,11 @@ LARGE: Final[Lack] = (
     _LEAVE_OUT.format(which="r.kind == MESSAGE and HEAD.unpack_from(r.data)[1] & IS_LARGE"),
 )
 PAGES: Final[Lack] = (
-    "has nothing of what is on pages",
+    "has no messages from pages",
     _LEAVE_OUT.format(which="r.kind in (CONSUMED, COUNTED, PAGE)"),
 )
 SUBSCRIPTIONS: Final[Lack] = (
-    "has no subscriptions",
+    "lacks the subscriptions",
     _LEAVE_OUT.format(which="r.kind == SUBSCRIPTION"),
 )
 

@@ -97,32 +97,33 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _RP1,
         id="RP1-large",
-        claim="the backup has the large messages, too, that the live acknowledged",
+        claim="the backup also has the large messages that the live acknowledged",
         spec=_spec("rp1-large", large_message_share=0.2, **SLOW),
         refuter=_lacking(LARGE),
     ),
     msgspec.structs.replace(
         _RP1,
         id="RP1-paging",
-        claim="the backup has the messages, too, that the live has on pages",
+        claim="the backup also has the messages that the live has on pages",
         spec=paged(_spec("rp1-paging")),
         refuter=_lacking(PAGES),
     ),
     Scenario(
         id="RP2",
-        claim="existing data is synchronised when a backup joins under load",
+        claim="a backup that joins under load synchronises the existing data",
         source="AMQ 17.3.3",
         spec=_spec("rp2", **SLOW),
         schedule=faults(fault("late-start", 0.0, 3.0, "a2"), fault("kill", 6.0)),
         besides=TAKEN,
         guards=(*at_stake("heal:late-start-1", None), *at_stake("kill-2")),
         refuter=_lacking(
-            ("lacks the older half of what its live had", "del {records}[: len({records}) // 2]")
+            ("lacks the older half of the data of its live", "del {records}[: len({records}) // 2]")
         ),
     ),
     Scenario(
         id="RP3",
-        claim="killed before the synchronisation ends: the backup does not take over with partial data",
+        claim="the live is killed before the synchronisation ends: the backup does not take over with "
+        "partial data",
         source="AMQ 17.3.3",
         # The data are so many and the link so slow that the copy is incomplete when the live dies.
         spec=_spec("rp3", payload_bytes=4096, **SLOW, unavailable_bound_s=2.0),
@@ -135,7 +136,7 @@ SCENARIOS: Final = (
         besides=(Takeovers(), Reported("unavailable")),
         guards=at_stake("kill-3"),
         refuter=Refuter(
-            without="a backup takes over with a copy that is not up to date",
+            without="a backup takes over although its copy is not up to date",
             fails="a2 became live",
             changes=(
                 Replacement(_BACKUP_ROLE, "if not ending.up_to_date:", "if False:"),
@@ -153,7 +154,7 @@ SCENARIOS: Final = (
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
         refuter=without(
-            "one pair needs a vote, too",
+            "a single pair needs a vote, too",
             _QUORUM,
             "return live_nodes // 2 if live_nodes <= 2",
             "return 1 if live_nodes <= 2",
@@ -162,8 +163,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP5",
-        claim="three pairs with both votes on: the isolated live shuts down, the backup starts with a "
-        "majority",
+        claim="three pairs with both votes on: the isolated live shuts down, and the backup becomes "
+        "live with a majority",
         source="AMQ 17.3.3.1",
         spec=_spec("rp5", 3, every=_VOTES),
         schedule=faults(_cut("isolate-live", 3.0, pair="a")),
@@ -171,7 +172,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(BY_A2,),
         refuter=without(
-            "a live that lost its backup goes on without asking",
+            "a live that lost its backup goes on without a vote",
             _LIVE_ROLE,
             "if section.vote_on_replication_failure and not await vote.passes():",
             "if False:",
@@ -181,7 +182,7 @@ SCENARIOS: Final = (
     Scenario(
         id="RP6",
         claim="three pairs with vote-on-replication-failure=false, backup-vote=partner-gone: an "
-        "isolated live and its backup both become active",
+        "isolated live and its backup both become live",
         source="AMQ 17.3.3.1",
         spec=_spec("rp6", 3, every=_NO_VOTES),
         schedule=faults(_cut("isolate-live", 3.0, 7.0, pair="a")),
@@ -189,7 +190,7 @@ SCENARIOS: Final = (
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
         refuter=without(
-            "a live asks for votes also where vote-on-replication-failure is false",
+            "a live asks for votes even if vote-on-replication-failure is false",
             _LIVE_ROLE,
             "if section.vote_on_replication_failure and not",
             "if not",
@@ -198,15 +199,15 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP6-link",
-        claim="the same, but only the pair's link is cut: the others still have the live, so the backup "
-        "stays passive",
+        claim="as RP6, but only the pair's link is cut: the other brokers still reach the live, so "
+        "the backup stays passive",
         source="AMQ 17.3.3.1",
         spec=_spec("rp6-link", 3, every=_NO_VOTES),
         schedule=faults(_cut("pair-link", 3.0, 7.0, pair="a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "a1 is in reach and live")),
         refuter=without(
-            "a voter does not look whether it still has the live",
+            "a voter does not check whether it still reaches the live",
             _QUORUM,
             "not request.stays and self._partner_gone:",
             "not request.stays and False:",
@@ -215,8 +216,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP6-reachability",
-        claim="three pairs with vote-on-replication-failure=false, backup-vote=reachability: a cut of "
-        "the pair's link alone makes both active",
+        claim="three pairs with vote-on-replication-failure=false, backup-vote=reachability: if only "
+        "the pair's link is cut, both become live",
         source="AMQ 17.3.1.3",
         spec=_spec(
             "rp6-reachability",
@@ -228,7 +229,7 @@ SCENARIOS: Final = (
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
         refuter=without(
-            "a voter refuses a backup whose live it still has, whatever backup-vote says",
+            "a voter that still reaches the live refuses the backup, whatever backup-vote is",
             _QUORUM,
             "not request.stays and self._partner_gone:",
             "not request.stays:",
@@ -237,15 +238,15 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP7",
-        claim="a lost pair of three leaves no majority: the backup does not start, the live that votes "
-        "shuts down",
+        claim="if one of three pairs is lost, no majority is left: the backup does not become live, "
+        "and a live that votes shuts down",
         source="AMQ 17.3.3.1",
         spec=_spec("rp7", 3, every=_VOTES, unavailable_bound_s=2.0),
         schedule=faults(fault("kill", 2.0, target="c1,c2"), _cut("pair-link", 4.0, 6.0, pair="a")),
         roles=Roles(never_live=("a2",), ended=("a1",)),
         besides=(Takeovers(), Reported("unavailable")),
         refuter=without(
-            "half of the brokers are a majority",
+            "half of the brokers count as a majority",
             _QUORUM,
             "else live_nodes // 2 + 1\n",
             "else live_nodes // 2\n",
@@ -270,17 +271,17 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP8-kill",
-        claim="five pairs survive a lost pair and one more failure: the backup of a killed live starts",
+        claim="five pairs survive a lost pair and one more failure: the backup of a killed live becomes live",
         source="AMQ 17.3.3.1",
         spec=_spec("rp8-kill", 5, every=_VOTES),
         schedule=faults(fault("kill", 2.0, target="e1,e2"), fault("kill", 4.0)),
         besides=(BY_A2, Says("a2", "backup vote, round .*: 3 of 3 votes needed")),
         refuter=without(
-            "all other brokers must grant a vote",
+            "a vote needs the consent of all other brokers",
             _QUORUM,
             "else live_nodes // 2 + 1\n",
             "else live_nodes - 1\n",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
@@ -292,7 +293,7 @@ SCENARIOS: Final = (
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
         refuter=without(
-            "the threshold follows the number of brokers that are there",
+            "the threshold follows the number of present brokers",
             _MEMBERSHIP,
             "self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))",
             "self.live_nodes_seen = len(nodes)",
@@ -301,7 +302,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP9-after",
-        claim="it shrinks when the remaining brokers restart",
+        claim="the threshold shrinks when the remaining brokers restart",
         source="AMQ 17.3.3.1",
         spec=_spec("rp9-after", 3, seconds=16.0, every=_VOTES),
         schedule=faults(
@@ -309,38 +310,38 @@ SCENARIOS: Final = (
         ),
         besides=(BY_A2,),
         refuter=without(
-            "the threshold outlives a restart",
+            "the threshold survives a restart",
             _MEMBERSHIP,
             "        self.live_nodes_seen = 0\n",
             "        self.live_nodes_seen = 3\n",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="RP10-inside",
-        claim="a backup that reaches the others within its vote retries starts",
+        claim="a backup that reaches the other brokers within its vote retries becomes live",
         source="AMQ 17.3.3.1",
         spec=_spec("rp10-inside", 3, every=_retries(20, 200, 1000)),
         schedule=faults(_cut("isolate-backup", 2.0, 3.0, pair="a"), fault("kill", 2.5)),
         besides=(BY_A2,),
         refuter=without(
-            "a backup asks once, whatever vote-retries is",
+            "a backup votes only once, whatever vote-retries is",
             _BACKUP_ROLE,
             "for attempt in range(section.vote_retries + 1):",
             "for attempt in range(1):",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="RP10-outside",
-        claim="a backup that reaches the others after its vote retries stays passive",
+        claim="a backup that reaches the other brokers only after its vote retries stays passive",
         source="AMQ 17.3.3.1",
         spec=_spec("rp10-outside", 3, every=_retries(1, 100, 200), unavailable_bound_s=2.0),
         schedule=faults(_cut("isolate-backup", 2.0, 4.5, pair="a"), fault("kill", 2.2, 7.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
         refuter=without(
-            "a backup asks on and on, whatever vote-retries is",
+            "a backup repeats its vote without end, whatever vote-retries is",
             _BACKUP_ROLE,
             "for attempt in range(section.vote_retries + 1):",
             "for attempt in range(10_000):",
@@ -349,7 +350,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP10-wait",
-        claim="a voter that does not answer within quorum-vote-wait says no",
+        claim="a voter that does not answer within quorum-vote-wait counts as a no",
         source="AMQ 17.3.3.1",
         spec=_spec("rp10-wait", 3, every=_retries(1, 50, 100), unavailable_bound_s=2.0),
         # Both voters are paused for longer than both rounds, but too briefly to be considered gone.
@@ -361,7 +362,7 @@ SCENARIOS: Final = (
             Says("a2", "round 2 of 2: 0 of 2 votes needed, 2 other live brokers in reach"),
         ),
         refuter=without(
-            "a backup waits for the voters' answers, whatever quorum-vote-wait is",
+            "a backup waits for the voters' answers for longer than quorum-vote-wait",
             _BACKUP_ROLE,
             "timeout_s=section.quorum_vote_wait / 1000,",
             "timeout_s=60.0,",
@@ -370,8 +371,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP11",
-        claim="without a backup the live serves on unreplicated; with its disk goes what was "
-        "acknowledged meanwhile, and nothing else",
+        claim="without a backup the live serves unreplicated; if its disk is destroyed, the messages "
+        "acknowledged meanwhile are lost, and no others",
         source="AMQ 17.3.1.3",
         # The backup has what was acknowledged while it ran, and serves that when made master.
         spec=_spec("rp11", **SLOW),
@@ -387,7 +388,7 @@ SCENARIOS: Final = (
         besides=(Exactly(finding="lost", window=("kill-1", "destroy-2")),),
         guards=at_stake("kill-1"),
         refuter=without(
-            "a live without a backup answers nobody",
+            "a live without a backup answers no client",
             _LIVE_ROLE,
             "        self.gate.remote = None\n        self._release()\n",
             "        self.gate.remote = None\n",
@@ -405,7 +406,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",)),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "destroy-2")),),
         refuter=without(
-            "a broker that took over answers nobody until it has a backup of its own",
+            "a broker that took over answers no client until it has a backup of its own",
             _POLICY,
             "            self.reign = reign\n",
             "            if self._took_over:\n                reign.gate.hold()\n"
@@ -415,7 +416,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP13-right",
-        claim="both stopped: started in the right order, the one that was live last first, nothing is lost",
+        claim="both brokers stopped: nothing is lost if the broker that was live last starts first",
         source="AMQ 17.3.1.3",
         spec=_spec("rp13-right", **SLOW),
         schedule=faults(fault("stop", 3.0, 5.0, "a2"), fault("kill", 5.0, 2.0)),
@@ -426,7 +427,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP13-wrong",
-        claim="both stopped: started in the wrong order, what only the other had is lost",
+        claim="both brokers stopped: if the wrong broker starts first, data that only the other "
+        "broker has is lost",
         source="AMQ 17.3.1.3",
         spec=_spec("rp13-wrong", **SLOW),
         schedule=faults(fault("kill", 2.0, 4.0), fault("kill", 5.0, 3.0, "a2")),
@@ -435,7 +437,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2", "a1")),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
         refuter=without(
-            "a slave that was live last starts as live by itself",
+            "a slave that was live last starts as live without being made master",
             _POLICY,
             "        live = isinstance(self.section, MasterSection) and not await "
             "self._must_follow(stopping)\n",
@@ -446,7 +448,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP14-false",
-        claim="check-for-live-server=false: duplicates after the old live restarts",
+        claim="check-for-live-server=false: messages are duplicated after the old live restarts",
         source="AMQ 17.3.3.2",
         spec=_spec("rp14-false", every=properties(_MASTER, check_for_live_server=False)),
         schedule=faults(fault("kill", 3.0, 3.0)),
@@ -479,7 +481,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP15",
-        claim="group-name pairs live and backup, whatever order they start in",
+        claim="group-name pairs live and backup, in whatever order they start",
         source="AMQ 17.3.3.2",
         spec=_spec("rp15", 2, every=_NO_VOTES),
         # b2 starts first, so that either live could have it as its backup. Then each live is
@@ -492,8 +494,8 @@ SCENARIOS: Final = (
         ),
         besides=(Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("b1", "b2"))),),
         refuter=Refuter(
-            without="any broker backs any live, whatever its group-name",
-            fails="taken over: ",
+            without="any broker becomes the backup of any live, whatever its group-name is",
+            fails="took over",
             changes=(
                 Replacement(_LIVE_ROLE, "if request.group_name != self.section.group_name:", "if False:"),
                 Replacement(
@@ -522,8 +524,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-disk",
-        claim="a backup whose disk stands still is given up after call-timeout: sends wait for so long, "
-        "and not longer",
+        claim="the disk of a backup stands still: sends wait until the live gives the backup up after "
+        "call-timeout, and no longer",
         source="AMQ 17.3.3",
         spec=_spec("rp16-disk", operation_timeout_s=20.0),
         schedule=faults(fault("disk-stall", 3.0, 8.0, "a2")),
@@ -534,7 +536,7 @@ SCENARIOS: Final = (
             SlowestSend(least_s=0.9, most_s=2.5),
         ),
         refuter=without(
-            "a live waits for its backup for ever, whatever call-timeout is",
+            "a live waits without end for its backup, whatever call-timeout is",
             _FEED,
             "if waiting and now - waiting[0][1] > self._call_timeout_s:",
             "if False:",
@@ -543,15 +545,15 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-link",
-        claim="a backup whose link stands still is given up after replication-patience: sends wait for "
-        "so long, and not longer",
+        claim="the link to a backup stands still: sends wait until the live gives the backup up after "
+        "replication-patience, and no longer",
         source="AMQ 17.3.3",
         spec=_spec("rp16-link", 3, operation_timeout_s=20.0, every={**_VOTES, "cluster.call-timeout": 8000}),
         schedule=faults(fault("stall", 3.0, 8.0, None, shape="pair-link", pair="a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=0.9, most_s=3.5)),
         refuter=Refuter(
-            without="a live waits for a silent backup for ever, whatever replication-patience is",
+            without="a live waits without end for a silent backup, whatever replication-patience is",
             fails="the slowest send took",
             changes=(
                 Replacement(_FEED, "if since is not None and now - since > self._lease_s / 2:", "if False:"),
@@ -561,8 +563,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-sync",
-        claim="a backup that does not synchronise within initial-replication-sync-timeout is given up, "
-        "and holds nobody up meanwhile",
+        claim="the live gives up a backup that does not synchronise within "
+        "initial-replication-sync-timeout; no send waits for it meanwhile",
         source="AMQ 17.3.3",
         spec=_spec(
             "rp16-sync",
@@ -581,7 +583,7 @@ SCENARIOS: Final = (
             SlowestSend(most_s=1.0),
         ),
         refuter=without(
-            "a synchronisation may take for ever, whatever initial-replication-sync-timeout is",
+            "a synchronisation may take any time, whatever initial-replication-sync-timeout is",
             _FEED,
             "            self._sync_timeout_s, self.end,",
             "            3600.0, self.end,",
@@ -590,8 +592,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP17-right",
-        claim="both stopped, the backup was live last: made master and started first, it goes on with "
-        "all it has",
+        claim="both brokers stopped, and the backup was live last: made master and started first, it "
+        "continues with all its data",
         source="AMQ 17.3.1.3",
         spec=_spec("rp17-right", **SLOW),
         schedule=faults(
@@ -607,8 +609,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP17-wrong",
-        claim="the backup was live last and is made master, but the old master is started first: what "
-        "only the backup had is lost",
+        claim="the backup was live last and is made master, but the old master starts first: the data "
+        "that only the backup has is lost",
         source="AMQ 17.3.1.3",
         spec=_spec("rp17-wrong", **SLOW),
         schedule=faults(
@@ -630,7 +632,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP18",
-        claim="a backup that became active starts a live vote, too, when it loses its own backup",
+        claim="a backup that became live also starts a live vote when it loses its own backup",
         source="AMQ 17.3.3.1",
         spec=_spec("rp18", 3, seconds=16.0, every={**_VOTES, **properties(_SLAVE, allow_failback=False)}),
         schedule=faults(fault("kill", 2.0, 2.0), _cut("isolate-live", 8.0, pair="a")),
@@ -638,7 +640,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(AND_BACK, Says("a2", "the live vote was lost")),
         refuter=without(
-            "only a master asks for votes when it loses its backup",
+            "only a master starts a vote when it loses its backup",
             _LIVE_ROLE,
             "if section.vote_on_replication_failure and not",
             "if not isinstance(section, SlaveSection) and section.vote_on_replication_failure and not",
@@ -647,7 +649,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP19-true",
-        claim="allow-failback=true: the old live gets its place back, the backup is a backup again",
+        claim="allow-failback=true: the old live becomes live again, and the backup becomes a backup again",
         source="AMQ 17.3.3.2",
         spec=_spec("rp19-true", seconds=15.0, **SLOW),
         schedule=faults(fault("kill", 2.0, 3.0), fault("kill", 9.0)),
@@ -659,12 +661,13 @@ SCENARIOS: Final = (
             _LIVE_ROLE,
             "isinstance(self.section, SlaveSection) and self.section.allow_failback:",
             "False:",
-            fails="taken over: a1's data by a2",
+            fails="a2 took over a1's data",
         ),
     ),
     Scenario(
         id="RP19-false",
-        claim="allow-failback=false: the backup stays live when the old live comes back, which is its backup",
+        claim="allow-failback=false: the backup stays live when the old live comes back; the old live "
+        "becomes its backup",
         source="AMQ 17.3.3.2",
         spec=_spec("rp19-false", seconds=15.0, **SLOW, every=properties(_SLAVE, allow_failback=False)),
         schedule=faults(fault("kill", 2.0, 3.0)),
@@ -680,14 +683,14 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP19-stop",
-        claim="restart-backup=false: the backup stops once it has given the place back",
+        claim="restart-backup=false: the backup stops after it has given the place back",
         source="AMQ 17.3.3.2",
         spec=_spec("rp19-stop", seconds=15.0, **SLOW, every=properties(_SLAVE, restart_backup=False)),
         schedule=faults(fault("kill", 2.0, 3.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(AND_BACK,),
         refuter=without(
-            "a slave that gave the place back is a backup again, whatever restart-backup is",
+            "a slave that gave the place back becomes a backup again, whatever restart-backup is",
             _POLICY,
             "                    and not self.section.restart_backup\n",
             "                    and False\n",
@@ -696,15 +699,15 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP19-several",
-        claim="several backups: one takes over, the next becomes its backup, and the old live gets "
-        "nothing back",
+        claim="several backups: one takes over, the next becomes its backup, and the old live does "
+        "not become live again",
         source="AMQ 17.3.3.2",
         spec=_spec("rp19-several", seconds=15.0, **SLOW, properties={"group": {"backups": 2}}),
         schedule=faults(fault("kill", 3.0, 5.0)),
         roles=Roles(never_live=("a1",)),
         besides=(Takeovers((ExpectedTakeover("a1"),)), Says("a1", "is our backup already|is not our live")),
         refuter=without(
-            "a live takes a second backup in the place of the first",
+            "a live replaces its first backup by a second one",
             _LIVE_ROLE,
             "        if self.feed is not None:\n            return",
             "        if False:\n            return",
@@ -713,8 +716,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP20",
-        claim="an isolated live acknowledges nothing to the clients on its side that its backup does "
-        "not have",
+        claim="an isolated live acknowledges nothing to the clients on its side unless its backup has it",
         source="AMQ 17.3.3.1",
         # Consumers hold messages, so that what the isolated live had acknowledged would wait in
         # its store alone.
@@ -724,7 +726,7 @@ SCENARIOS: Final = (
         besides=(BY_A2,),
         guards=at_stake("partition-1"),
         refuter=without(
-            "a live that lost its backup answers who waits before its vote is decided, as "
+            "a live that lost its backup answers waiting clients before its vote is decided, as "
             "Apache Artemis does",
             _LIVE_ROLE,
             "        self._hold()\n        if self._ended.done():\n            return\n        if clean:",

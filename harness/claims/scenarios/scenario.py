@@ -47,7 +47,7 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
             f"{' and '.join(names)} {singular if len(names) == 1 else plural}"
             for names, singular, plural in (
                 (self.live, "becomes live", "become live"),
-                (self.never_live, "never live", "never live"),
+                (self.never_live, "never becomes live", "never become live"),
                 (self.ended, "ends itself", "end themselves"),
             )
             if names

@@ -68,7 +68,7 @@ _WRITES_AGAIN: Final = Replacement(
     "          except OSError:\n                await asyncio.sleep(0.1)\n        segment = batch.segment\n",
 )
 _TRIES_AGAIN: Final = Refuter(
-    without="a live whose store reports an error goes on, and tries again",
+    without="a live goes on and retries when its store reports an error",
     fails="a1 stopped after",
     changes=(
         _WRITES_AGAIN,
@@ -140,7 +140,7 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _SS1,
         id="SS1-large",
-        claim="the backup has the large messages of the shared store, too",
+        claim="the backup also has the large messages of the shared store",
         source="AMQ 17.3.2 (large-messages)",
         spec=_spec("ss1-large", large_message_share=0.2, **SLOW),
         refuter=lacking(LARGE),
@@ -148,22 +148,22 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _SS1,
         id="SS1-paging",
-        claim="the backup has the messages that wait on pages of the shared store, too",
+        claim="the backup also has the messages on pages of the shared store",
         source="AMQ 17.3.2 (paging)",
         spec=paged(_spec("ss1-paging")),
         refuter=lacking(PAGES),
     ),
     Scenario(
         id="SS2",
-        claim="no split brain with a shared store: live and backup do not hear each other, clients are "
-        "on both sides",
+        claim="no split brain with a shared store: live and backup cannot reach each other, and "
+        "clients are on both sides",
         source="AMQ 17.3.1.2, 17.3.1.3",
         spec=_spec("ss2"),
         schedule=faults(fault("partition", 3.0, 5.0, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
         refuter=Refuter(
-            without="a backup that hears nothing of its live takes over without the live lock",
+            without="a backup that hears nothing from its live takes over without the live lock",
             fails="a2 became live",
             changes=knows_losses(
                 Replacement(
@@ -185,17 +185,17 @@ SCENARIOS: Final = (
         besides=TAKEN,
         guards=at_stake("stop-1"),
         refuter=without(
-            "a live broker that is stopped forbids a takeover, whatever failover-on-shutdown is",
+            "a live that is stopped forbids a takeover, whatever failover-on-shutdown is",
             _LIVE_ROLE,
             "else LIVE if self.failover_on_shutdown else PAUSED",
             "else PAUSED",
-            fails="taken over: nothing",
+            fails="no broker took over",
         ),
     ),
     Scenario(
         id="SS4-false",
-        claim="failover-on-shutdown=false: the backup stays passive, the live comes back when it is "
-        "started again",
+        claim="failover-on-shutdown=false: the backup stays passive, and the live serves again when "
+        "it is started again",
         source="AMQ 17.3.2.2",
         spec=_spec(
             "ss4-false", **SLOW, unavailable_bound_s=2.0, every=properties(_HA, failover_on_shutdown=False)
@@ -209,7 +209,7 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("stop-1"),
         refuter=without(
-            "a live that is stopped leaves its place to whoever waits, whatever failover-on-shutdown is",
+            "a live that is stopped leaves its place to a waiting backup, whatever failover-on-shutdown is",
             _LIVE_ROLE,
             "else LIVE if self.failover_on_shutdown else PAUSED",
             "else LIVE",
@@ -218,7 +218,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS5-true",
-        claim="allow-failback=true: the old live gets its place back, the backup is a backup again",
+        claim="allow-failback=true: the old live becomes live again, and the backup becomes a backup again",
         source="AMQ 17.3.2.2",
         # This is time enough for a broker that starts on a busy machine. The second kill shows that
         # the backup became a backup again.
@@ -231,7 +231,7 @@ SCENARIOS: Final = (
             _POLICY,
             "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
             "False\n",
-            fails="taken over: a1's data by a2",
+            fails="a2 took over a1's data",
         ),
     ),
     Scenario(
@@ -253,7 +253,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS5-stop",
-        claim="restart-backup=false: the backup stops once it has given the place back",
+        claim="restart-backup=false: the backup stops after it has given the place back",
         source="AMQ 17.3.2.2",
         spec=_spec("ss5-stop", seconds=15.0, **SLOW, every=properties(_HA, slave__restart_backup=False)),
         schedule=faults(fault("kill", 3.0, 2.0)),
@@ -261,7 +261,7 @@ SCENARIOS: Final = (
         besides=(AND_BACK, Says("a2", "failback is done and restart-backup is off")),
         guards=at_stake("kill-1"),
         refuter=without(
-            "a slave that gave the place back is a backup again, whatever restart-backup is",
+            "a slave that gave the place back becomes a backup again, whatever restart-backup is",
             _POLICY,
             "isinstance(self.section, SharedStoreSlave) and not self.section.restart_backup:",
             "False:",
@@ -270,8 +270,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS6",
-        claim="several backups: one takes over, the next becomes its backup, and the old live gets "
-        "nothing back",
+        claim="several backups: one takes over, the next becomes its backup, and the old live does "
+        "not become live again",
         source="AMQ 17.3.2.2",
         spec=_spec("ss6", seconds=13.0, store={"backups": 2}, **SLOW),
         # a3 starts when a2 waits already, and so waits behind it.
@@ -285,7 +285,7 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("kill-2"),
         refuter=without(
-            "a slave gives the place back, whoever else waits",
+            "a slave gives the place back even if another backup waits",
             _CANDIDATE,
             'if not await places.held("backup"):',
             "if True:",
@@ -294,7 +294,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS6-next",
-        claim="several backups: when the one that took over is lost too, the next takes over",
+        claim="several backups: when the broker that took over is lost, too, the next backup takes over",
         source="AMQ 17.3.2.2",
         spec=_spec("ss6-next", seconds=13.0, store={"backups": 2}, **SLOW),
         schedule=faults(
@@ -306,17 +306,17 @@ SCENARIOS: Final = (
         ),
         guards=at_stake("kill-3", "a2"),
         refuter=without(
-            "a backup that waited behind another never becomes the next",
+            "a backup that waited behind another backup never becomes the next in line",
             _CANDIDATE,
             "self._waiting = await self._places.take(",
             'self._waiting = None if self._place.startswith("behind") else await self._places.take(',
-            fails="taken over: a1's data by a2",
+            fails="a2 took over a1's data",
         ),
     ),
     Scenario(
         id="SS7-soft",
         claim="a soft mount reports an error after timeo times retrans: the live stops itself long "
-        "before its lease ends, the backup takes over",
+        "before its lease ends, and the backup takes over",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-soft",
@@ -331,7 +331,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS7-hard",
-        claim="a hard mount waits: a stall shorter than the live's own patience is only a pause",
+        claim="a hard mount waits: a stall that is shorter than the live's patience is only a pause",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-hard", store=_store("hard", 12.0), **SLOW, operation_timeout_s=20.0, every=_lease(12.0)
@@ -341,7 +341,7 @@ SCENARIOS: Final = (
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=2.0, most_s=6.0)),
         refuter=without(
-            "a live whose store is silent for a second gives up, whatever lock-expiration is",
+            "a live whose store is silent gives up within a second, whatever lock-expiration is",
             LEASE,
             "max(end_s, self._asked_s + self._expiration_s / 2)",
             "self._asked_s + 0.5",
@@ -350,8 +350,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS7-minutes",
-        claim="600 ds times 5 would be five minutes until the mount says so: the live stops itself at "
-        "the end of its lock's lease",
+        claim="with 600 ds times 5, the mount would report an error after five minutes: the live "
+        "stops itself earlier, when the lease of its lock ends",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-minutes", store={"mount-options": "soft,timeo=600,retrans=5"}, **SLOW, every=NO_FAILBACK
@@ -360,15 +360,15 @@ SCENARIOS: Final = (
         besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
         guards=at_stake("nfs-disconnect-1"),
         refuter=Refuter(
-            without="a live whose store is silent waits for its mount, whatever lock-expiration is",
+            without="a live waits for its mount while its store is silent, whatever lock-expiration is",
             fails="a1 stopped after",
             changes=(WAITS_FOR_EVER,),
         ),
     ),
     Scenario(
         id="SS7-minutes-lease",
-        claim="600 ds times 5: where the lock's lease is longer, it is five minutes until the mount "
-        "says so and the live stops itself",
+        claim="with 600 ds times 5 and a longer lease of the lock, the mount reports an error after "
+        "five minutes, and then the live stops itself",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-minutes-lease",
@@ -387,7 +387,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS9",
-        claim="a live that stood still beyond its NFS lease, and comes back, is fenced",
+        claim="a live that stood still beyond its NFS lease is fenced when it continues",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         # The broker is also cut off: the kernel renews the lease of a paused process.
         spec=_spec("ss9", **SLOW, operation_timeout_s=20.0, every=NO_FAILBACK),
@@ -396,7 +396,7 @@ SCENARIOS: Final = (
         besides=TAKEN,
         guards=at_stake("pause-2"),
         refuter=Refuter(
-            without="a live that is told that its lock is lost goes on, and tries again to write",
+            without="a live whose lock is lost goes on and retries its writes",
             fails="split-brain",
             changes=(
                 _WRITES_AGAIN,
@@ -410,8 +410,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS9-server",
-        claim="the file server stands still for longer than its lease: the live has ended itself before "
-        "anybody can have its lock",
+        claim="the file server stands still for longer than its lease: the live ends itself before "
+        "another broker can get its lock",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         spec=_spec("ss9-server", **SLOW, every=NO_FAILBACK),
         schedule=faults(fault("nfs-stall", 3.0, 6.0)),

@@ -47,7 +47,7 @@ def _lacking(lack: Lack) -> Refuter:
 
 _SS3: Final = Scenario(
     id="SS3-kill",
-    claim="as SS1 on a database: the backup takes over once the lock of the live has expired",
+    claim="as SS1, on a database: the backup takes over when the lock of the live has expired",
     source=f"{_SOURCE}; AMQ 17.3.1.2",
     spec=_spec("ss3-kill"),
     schedule=faults(fault("kill", 3.0)),
@@ -61,7 +61,7 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _SS3,
         id="SS3-large",
-        claim="the backup has the large messages of the database, too",
+        claim="the backup also has the large messages of the database",
         source=f"{_SOURCE} (large-message-table-name)",
         spec=_spec("ss3-large", large_message_share=0.2),
         besides=TAKEN,
@@ -70,7 +70,7 @@ SCENARIOS: Final = (
     msgspec.structs.replace(
         _SS3,
         id="SS3-paging",
-        claim="the backup has the messages that wait on pages of the database, too",
+        claim="the backup also has the messages on pages of the database",
         source=f"{_SOURCE} (page-store-table-name)",
         spec=paged(_spec("ss3-paging")),
         besides=TAKEN,
@@ -78,15 +78,16 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-partition",
-        claim="as SS2 on a database: live and backup do not hear each other, clients are on both sides, "
-        "and one is live",
+        claim="as SS2, on a database: live and backup cannot reach each other, clients are on both "
+        "sides, and only one broker is live",
         source=f"{_SOURCE}; AMQ 17.3.1.3",
         spec=_spec("ss3-partition", seconds=9.0),
         schedule=faults(fault("partition", 3.0, 4.5, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
         refuter=Refuter(
-            without="a backup that hears nothing of its live is given the live lock, though it is kept",
+            without="a backup that hears nothing from its live gets the live lock, although the live "
+            "still holds it",
             fails="a2 became live",
             changes=knows_losses(
                 Replacement(
@@ -107,8 +108,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-stall",
-        claim="the database stands still for longer than lock-expiration: the live steps down, the "
-        "backup goes on with the database",
+        claim="the database stands still for longer than lock-expiration: the live steps down, and "
+        "the backup takes over when the database continues",
         source=_SOURCE,
         spec=_spec("ss3-stall", seconds=13.0, every=NO_FAILBACK),
         schedule=faults(fault("database-stall", 3.0, 6.0, None)),
@@ -118,7 +119,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-pause",
-        claim="a live that stood still for longer than lock-expiration, and goes on, is fenced",
+        claim="a live that stood still for longer than lock-expiration is fenced when it continues",
         source=f"{_SOURCE}; ARTEMIS-2421",
         # Clients are patient: those that wait for the paused live are there when it continues.
         spec=_spec("ss3-pause", operation_timeout_s=20.0, every=NO_FAILBACK, server=True),
@@ -127,7 +128,7 @@ SCENARIOS: Final = (
         besides=TAKEN,
         guards=at_stake("pause-1"),
         refuter=Refuter(
-            without="what a live writes does not name the epoch of its lock",
+            without="the writes of a live do not name the epoch of its lock",
             fails="zombie",
             changes=(
                 Replacement(
@@ -145,14 +146,14 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-cut-off",
-        claim="the live alone is cut off from the database: it answers nobody before the backup takes over",
+        claim="only the live is cut off from the database: it stops answering before the backup takes over",
         source=_SOURCE,
         spec=_spec("ss3-cut-off", every=NO_FAILBACK),
         schedule=faults(fault("database-disconnect", 3.0, 6.0, chance=1.0, committed=0.0)),
         besides=(*TAKEN, ends_in_time("database-disconnect-1")),
         guards=at_stake("database-disconnect-1"),
         refuter=Refuter(
-            without="a live believes in its lock until it is told otherwise, however long ago it was "
+            without="a live trusts its lock until it hears otherwise, however long ago the lock was "
             "confirmed",
             fails="split-brain",
             changes=(NEVER_IN_DOUBT, WAITS_FOR_EVER),

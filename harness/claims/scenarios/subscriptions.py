@@ -36,7 +36,7 @@ _DROP: Final = """\
         return self.journal.append(operations) if operations else self.journal.last_sequence
 """
 _UNDROPPED: Final = Refuter(
-    without="a subscription that is dropped is forgotten in memory alone, with what waits for it",
+    without="a broker forgets a dropped subscription and its messages in memory, but not in its journal",
     fails="not-subscribed",
     changes=(
         Replacement(
@@ -49,7 +49,7 @@ _UNDROPPED: Final = Refuter(
     ),
 )
 _UNMADE: Final = Refuter(
-    without="a durable subscription is one that is not, by the journal",
+    without="the journal records each durable subscription as not durable",
     fails="lost",
     changes=(
         Replacement(
@@ -74,8 +74,10 @@ def _row(
     name = f"ds{number}-{case}".removesuffix("-")
     return Scenario(
         id=f"DS{number}-{case}".removesuffix("-"),
-        claim="durable subscriptions survive with what waits for them, and what was dropped stays so, "
-        f"when {_WHEN[case]}",
+        claim=f"as DS{number}, but {_FAILURE[case]}"
+        if case
+        else f"policy {policy}, the broker is killed: durable subscriptions keep their waiting messages, "
+        "and dropped subscriptions stay dropped",
         source="AMQ 17.3.4, SUN, WMQ",
         spec=load(
             name, policy, 13.0, pairs=pairs, clients=2 * pairs, rate=60.0 * pairs, workload="subscriptions",
@@ -89,10 +91,9 @@ def _row(
     )  # fmt: skip
 
 
-_WHEN: Final = {
-    "": "the broker is killed",
+_FAILURE: Final = {
     "partition": "the broker is cut off from its backup or its store",
-    "stall": "the broker or its store stands still until another has taken over",
+    "stall": "the broker or its store stands still until another broker has taken over",
 }
 _ELSEWHERE: Final = Takeovers((ExpectedTakeover("a1"),))
 _INHERITED: Final = Moved(least=20, of="a1")

@@ -27,7 +27,7 @@ _VOTES: Final = {
     **properties("ha-policy.replication.slave.", vote_on_replication_failure=True),
 }
 _IN_TWO: Final = Refuter(
-    without="a commit is two entries: what it acknowledges at once, what it sends a second later",
+    without="a commit writes its acknowledgements at once and its sends in another entry a second later",
     fails="torn-transaction",
     changes=(
         Replacement(
@@ -61,8 +61,10 @@ def _row(
     name = f"tx{number}-{case}".removesuffix("-")
     return Scenario(
         id=f"TX{number}-{case}".removesuffix("-"),
-        claim="an open transaction is rolled back, a committed one is whole, a commit under way is "
-        f"unknown and then all or nothing, when {_WHEN[case]}",
+        claim=f"as TX{number}, but {_FAILURE[case]}"
+        if case
+        else f"policy {policy}, the broker is killed: an open transaction is rolled back, a committed one "
+        "is complete, and a commit of unknown outcome happened completely or not at all",
         source="AMQ 17.3.4, SUN, WMQ",
         spec=load(
             name, policy, 12.0, pairs=pairs, clients=8 * pairs, rate=60.0 * pairs, workload="transactions",
@@ -84,8 +86,10 @@ def _bank(case: str, policy: str) -> Scenario:
     name = f"tx5-{case}".removesuffix("-")
     return Scenario(
         id=f"TX5-{case}".removesuffix("-"),
-        claim="accounts between which messages move money in transactions hold in the end what was put "
-        "in, when the broker is killed",
+        claim=f"as TX5, with policy {policy}"
+        if case
+        else f"policy {policy}, the broker is killed: accounts that exchange money in transactions keep "
+        "their total",
         source="own",
         spec=load(name, policy, 12.0, pairs=1, clients=24, rate=120.0, workload="bank", hold_s=1.0),
         schedule=faults(fault("kill", 4.0)),
@@ -95,10 +99,9 @@ def _bank(case: str, policy: str) -> Scenario:
     )
 
 
-_WHEN: Final = {
-    "": "the broker is killed",
+_FAILURE: Final = {
     "partition": "the broker is cut off from its backup or its store",
-    "stall": "the broker or its store stands still until another has taken over",
+    "stall": "the broker or its store stands still until another broker has taken over",
 }
 _ELSEWHERE: Final = Takeovers((ExpectedTakeover("a1"),))
 _VOTING: Final[dict[str, Any]] = {"pairs": 3, "every": _VOTES, "allowed": ("split-brain",)}

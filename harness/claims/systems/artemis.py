@@ -32,22 +32,26 @@ _SYSTEM: Final = "artemis"
 _OUT_OF_ORDER: Final = "findings/artemis-2/README.md"
 _ANYWAY: Final = {
     "reordered-session": Departure(
-        reason="what a leaving consumer of a group gives back comes behind what was sent after it",
+        reason="when a consumer of a group leaves, the messages that it gives back come after "
+        "messages that were sent later",
         page=_OUT_OF_ORDER,
     ),
     **dict.fromkeys(
         ("reordered", "reordered-realtime"),
-        Departure(reason="the same, where the consumer that left had not seen it", page=_OUT_OF_ORDER),
+        Departure(
+            reason="as reordered-session, if the consumer that left had not received the message",
+            page=_OUT_OF_ORDER,
+        ),
     ),
 }
 _ANSWERS_WHILE_IT_VOTES: Final = Departure(
-    reason="the live goes on without its backup as soon as it notices the cut, and votes afterwards: "
-    "what it acknowledges meanwhile is lost, sends and acknowledgements",
+    reason="the live goes on without its backup when it notices the cut, and votes afterwards: sends "
+    "and acknowledgements that it answers meanwhile are lost",
     page="findings/artemis-1/README.md",
 )
 
 _ANSWERS_WHAT_IT_DID_NOT_WRITE: Final = Departure(
-    reason="where it is a write that the mount gives up, what was not written is acknowledged",
+    reason="if the mount gives up a write, the broker acknowledges the message although it was not written",
     page="findings/artemis-5/README.md",
 )
 
@@ -56,11 +60,11 @@ _TWICE: Final = ("duplicate", "group-split", "zombie")
 
 _STOPPED: Final = "AMQ221002: "
 _STAYS_BEHIND: Final = Departure(
-    reason="the broker stops (AMQ221002), and its process stays and serves nobody"
+    reason="the broker stops (AMQ221002), but its process remains and serves no client"
 )
 _LIVE_FOR_A_MOMENT: Final = Departure(
-    reason="a live that stood still beyond its lease goes on until it looks at its lock, in under a second; "
-    "then it stops (AMQ221002), and its process stays and serves nobody",
+    reason="a live that stood still beyond its lease goes on for less than a second, until it checks "
+    "its lock; then the broker stops (AMQ221002), but its process remains and serves no client",
     page="findings/artemis-6/README.md",
 )
 _VOTE_LOST: Final = Says("a1", "AMQ22106[89]: ")
@@ -87,7 +91,7 @@ def _on_nfs(mount_options: str, lease_s: float) -> dict[str, Any]:
     return {"properties": {"*": dict(NO_FAILBACK), "store": store}}
 
 
-_TEN_BROKERS: Final = "five pairs are ten JVMs: more than a machine of two cores starts in time"
+_TEN_BROKERS: Final = "five pairs are ten JVMs, which a machine with two cores does not start in time"
 _ROOM: Final = {"address-settings.max-size-bytes": 100_000, "address-settings.page-size-bytes": 20_000}
 _PAGED: Final[dict[str, Any]] = {"properties": {"*": _ROOM}}
 """Settings with which about fifty messages are in memory, and the others on pages."""
@@ -159,8 +163,8 @@ CLAIMS: Final = SystemClaims(
             besides=(Takeovers(), SlowestSend(most_s=0.9)),
             spec={"operation_timeout_s": 40.0},
             departure=Departure(
-                reason="a backup answers before what it was sent is on its disk, which it never syncs "
-                "(`ReplicationEndpoint.noSync`): sends do not wait for a disk that cannot sync"
+                reason="a backup acknowledges entries before they are on its disk, and never syncs "
+                "them (`ReplicationEndpoint.noSync`): sends do not wait for a disk that cannot sync"
             ),
         ),
         _row(
@@ -215,8 +219,9 @@ CLAIMS: Final = SystemClaims(
             roles=Roles(live=("a1",)),
             besides=(AND_BACK, Says("a3", "AMQ221032: "), Says("a3", "AMQ221033: ")),
             departure=Departure(
-                reason='the old live gets its place back, whoever else waits; the documents: "If the live '
-                'broker is configured with multiple backups, then failback will not occur"'
+                reason="the old live becomes live again even if another backup waits; the documents: "
+                '"If the live broker is configured with multiple backups, then failback will not '
+                'occur"'
             ),
         ),
         _row(
@@ -278,9 +283,9 @@ CLAIMS: Final = SystemClaims(
     ),
     anyway=_ANYWAY,
     left_out={
-        "RP3": "no event tells that a copy is half-way, and a kill by the clock shows nothing",
-        "RP6-reachability": "voters of artemis answer whether the live is gone (RP6-link), nothing else",
+        "RP3": "no event tells when a copy is only partly done, and a kill at a fixed time proves nothing",
+        "RP6-reachability": "voters of artemis tell only whether the live is gone (RP6-link)",
         "RP8": _TEN_BROKERS,
-        "SS3": "brokers of artemis share a directory in these tests, no database",
+        "SS3": "brokers of artemis share a directory in these tests, not a database",
     },
 )

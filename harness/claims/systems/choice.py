@@ -65,6 +65,6 @@ def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
         elif claims is None and isinstance(candidate, Scenario):
             rows.append(candidate.of_system(system))
         else:
-            why = claims.why_not(candidate, tested) if claims else "their steps are taken on own only"
+            why = claims.why_not(candidate, tested) if claims else "the steps are for brokers of own only"
             left_out.setdefault(why, []).append(candidate.id)
     return Choice(system=system, rows=rows, departures=departures, left_out=left_out)

@@ -16,8 +16,8 @@ from harness.interface import Fault
 
 _WAITS: Final = "slave mode waiting a lock"
 _BEGINS_ANEW: Final = Departure(
-    reason="a broker that stood still takes itself for the master until it looks at its lock again "
-    "(lockKeepAlivePeriod), and then begins anew within its process, as one that waits (restartAllowed)"
+    reason="a broker that stood still considers itself the master until it checks its lock again "
+    "(lockKeepAlivePeriod); then it restarts within its process and waits as a slave (restartAllowed)"
 )
 _DAMAGED: Final = ("lost", "duplicate", "zombie", "not-linearizable", "reordered-realtime")
 """The findings in a store that two brokers have written."""
@@ -67,8 +67,9 @@ CLAIMS: Final = SystemClaims(
             besides=(Moved(least=1, of="a1", by="a2"), _LOST),
             allowed=("split-brain", *_DAMAGED),
             departure=Departure(
-                reason="a broker that stood still takes itself for the master until it looks at its lock "
-                "again (lockKeepAlivePeriod), and writes into the store of the new one, which is lost",
+                reason="a broker that stood still considers itself the master until it checks its "
+                "lock again (lockKeepAlivePeriod), and writes into the store of the new master; "
+                "messages of both are lost",
                 page="findings/classic-3/README.md",
             ),
         ),
@@ -101,13 +102,13 @@ CLAIMS: Final = SystemClaims(
         ),
     ),
     left_out={
-        "SS1-paging": "brokers of classic decide themselves what is in memory",
-        "SS3-paging": "brokers of classic decide themselves what is in memory",
-        "SS3-stall": "which of the two has the database again first is a matter of chance",
-        "SS4-false": "a broker of classic that stops lets go of the lock",
-        "SS5": "whoever has the lock of classic keeps it: SS5-false",
-        "SS6": "a pair of classic has two brokers in these tests",
-        "SS7": "no run of it is laid out for classic but SS7-hard",
-        "SS9-server": "a broker of classic waits as long as its mount does",
+        "SS1-paging": "brokers of classic decide by themselves which messages stay in memory",
+        "SS3-paging": "brokers of classic decide by themselves which messages stay in memory",
+        "SS3-stall": "chance decides which of the two brokers reaches the database again first",
+        "SS4-false": "a broker of classic always releases the lock when it stops",
+        "SS5": "a running broker of classic keeps its lock (see SS5-false)",
+        "SS6": "a pair of classic has only two brokers in these tests",
+        "SS7": "only SS7-hard has a run that is prepared for classic",
+        "SS9-server": "a broker of classic waits as long as its mount waits",
     },
 )

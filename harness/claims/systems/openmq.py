@@ -40,14 +40,16 @@ _FIELDS: Final[Mapping[str, Any]] = {
 }
 
 _LENT: Final = Departure(
-    reason="brokers whose link closes give what a consumer of the other one holds to others at once",
+    reason="when a link between two brokers closes, each gives the messages that consumers of the "
+    "other one hold to other consumers at once",
     page="findings/openmq-3/README.md",
 )
 _ANYWAY: Final = {
     "double-delivery": _LENT,
     "duplicate": _LENT,
     "stuck": Departure(
-        reason="a client that goes away while messages come leaves a consumer behind, which keeps its share",
+        reason="a client that disconnects while messages arrive leaves a consumer behind, which keeps "
+        "its share of the messages",
         page="findings/openmq-2/README.md",
     ),
 }
@@ -76,8 +78,8 @@ _BEGAN_ANEW: Final = Says("a1", r"\[B3(?:186|187|203)\]|being taken over")
 
 _OF_TOPICS: Final = ("duplicate", "not-subscribed")
 _DROPPED: Final = Departure(
-    reason="what a subscription that was dropped had not acknowledged stays in the database; who takes over "
-    "gives it to all subscriptions of the topic",
+    reason="messages that a dropped subscription had not acknowledged stay in the database; after a "
+    "takeover the taker delivers them to all subscriptions of the topic",
     page="findings/openmq-8/README.md",
 )
 """The departure of rows in which subscriptions are dropped; it causes ``_OF_TOPICS``."""
@@ -138,8 +140,8 @@ CLAIMS: Final = SystemClaims(
             fault("pause", 6.0, 4.0),
             besides=(Takeovers(of="a1"),),
             departure=Departure(
-                reason="the one that stood still takes its own silence for that of the others, and may take "
-                "over one that is well",
+                reason="a broker that stood still mistakes its own silence for that of the other "
+                "brokers, and may take over a healthy one",
                 page="findings/openmq-6/README.md",
             ),
         ),
@@ -160,8 +162,8 @@ CLAIMS: Final = SystemClaims(
             ),
             guards=(*at_stake("kill-1", least=10), Says("b1", r"\[B1209\]: Resetting Broker a1,")),
             departure=Departure(
-                reason="who has the lock keeps it until it starts again, dead or not: no other takes over, "
-                "not by force either",
+                reason="a taker keeps its lock on the failed broker, even after its own death, until the "
+                "taker starts again: no other broker takes over, even by force",
                 page="findings/openmq-7/README.md",
             ),
         ),
@@ -217,8 +219,8 @@ CLAIMS: Final = SystemClaims(
     ),
     anyway=_ANYWAY,
     left_out={
-        "HA3": "its steps are taken on brokers of own only; HA3-load shows the same under load",
-        "HA1-large": "how messages are stored is our own broker's affair",
-        "HA1-paging": "how messages are stored is our own broker's affair",
+        "HA3": "the steps are for brokers of own only; HA3-load tests the same under load",
+        "HA1-large": "these rows are about the way in which brokers of own store messages",
+        "HA1-paging": "these rows are about the way in which brokers of own store messages",
     },
 )

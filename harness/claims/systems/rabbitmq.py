@@ -17,14 +17,15 @@ from harness.interface import Fault
 _ANYWAY: Final = dict.fromkeys(
     ("reordered-session", "reordered", "reordered-realtime"),
     Departure(
-        reason="what a consumer that unsubscribes gives back comes behind what was sent after it",
+        reason="when a consumer unsubscribes, the messages that it gives back come after messages "
+        "that were sent later",
         page="findings/rabbitmq-1/README.md",
     ),
 )
 _PAUSES: Final = Says("a1", "Cluster minority/secondary status detected")
 _NO_PAIRS: Final = Departure(
-    reason="there is no backup to take over: members of a queue that are a majority go on, and a node in "
-    "the minority closes its ports (pause_minority) while its process goes on"
+    reason="there is no backup: the majority of a queue's members goes on; a node in the minority "
+    "closes its ports (pause_minority), but its process remains"
 )
 _ELSEWHERE: Final = Moved(least=20, of="a1")
 
@@ -80,20 +81,20 @@ CLAIMS: Final = SystemClaims(
     ),
     anyway=_ANYWAY,
     left_out={
-        "RP1-paging": "quorum queues keep what is in memory as they like",
+        "RP1-paging": "quorum queues decide by themselves which messages stay in memory",
         **dict.fromkeys(
             ("RP4", "RP6", "RP8", "RP9", "RP10", "RP18", "RP20"),
-            "nodes of rabbitmq are no pairs: every queue is decided by a majority of its members",
+            "nodes of rabbitmq form no pairs: the majority of a queue's members decides for the queue",
         ),
         **dict.fromkeys(
             ("RP11", "RP12", "RP13", "RP17"),
-            "a queue of rabbitmq without a majority of its members serves nobody",
+            "a queue of rabbitmq without a majority of its members serves no client",
         ),
         **dict.fromkeys(
-            ("RP14", "RP15", "RP19"), "nodes of rabbitmq have no failback, and no groups of brokers"
+            ("RP14", "RP15", "RP19"), "nodes of rabbitmq have no failback and no groups of brokers"
         ),
-        "RP2": "no run of it is laid out for rabbitmq",
-        "RP3": "no run of it is laid out for rabbitmq",
-        **dict.fromkeys(("RP16-disk", "RP16-link", "RP16-sync"), "no run of it is laid out for rabbitmq"),
+        "RP2": "no run is prepared for rabbitmq",
+        "RP3": "no run is prepared for rabbitmq",
+        **dict.fromkeys(("RP16-disk", "RP16-link", "RP16-sync"), "no run is prepared for rabbitmq"),
     },
 )

@@ -68,10 +68,10 @@ class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
         if reason:
             return reason
         if isinstance(row, Probe):
-            return "its steps are taken on brokers of own only"
+            return "the steps are for brokers of own only"
         if row.spec.policy not in system.policies:
             return f"brokers of {system.name} have no policy {row.spec.policy}"
-        return f"no run of it is laid out for {system.name}"
+        return f"no run is prepared for {system.name}"
 
 
 def varied(
