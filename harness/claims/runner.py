@@ -300,7 +300,10 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
 def _refuter(scenario: Scenario | Probe) -> str:
     """Return what is removed from the broker, and how the row notices."""
     refuter = scenario.refuter
-    return f"{refuter.without}: {refuter.fails}" if refuter else "none"
+    if refuter is None:
+        return "none"
+    fails = f'step "{refuter.fails}"' if isinstance(scenario, Probe) else refuter.fails
+    return f"{refuter.without}: {fails}"
 
 
 def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> None:
@@ -314,7 +317,8 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
         ),
         (
             "refutes a claim that admits a weakness. `jepsen-run claims RP4` runs one row. The last column "
-            "names a change of the broker, and what the row must then report (`jepsen-run claims --refute`)."
+            "names a change of the broker, and what the row must then report, or the step that must fail "
+            "(`jepsen-run claims --refute`)."
         ),
         "",
         "| scenario | claim | source | expected | found | as expected | refuter |",
