@@ -100,8 +100,11 @@ def compose(
     # A reign may last to the end.
     ends |= {overlap.instance(0): run_facts.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): run_facts.last_ns for double in discoveries.doubles}
+    overtaken = {(i.run, i.queue, i.message): {later} for i, later in discoveries.overtakers.items()}
     partners = {
-        item.instance(): {item.happened[0].message, item.missing[0].message} for item in discoveries.torn[:1]
+        (i := item.instance()): {item.happened[0].message, item.missing[0].message}
+        | overtaken.get((i.run, i.queue, i.message), set())
+        for item in discoveries.torn[:1]
     }
     partners |= {item.instance(): set(item.messages) for item in discoveries.totals}
     partners |= {instance: {later} for instance, later in discoveries.overtakers.items()}
