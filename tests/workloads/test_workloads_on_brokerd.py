@@ -101,7 +101,13 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path, name):
     assert {row["message"] for row in rows.of("send", type="ok")} <= delivered.keys() <= invoked.keys()
     assert not {row["message"] for row in rows.of("send", type="fail")} & delivered.keys()
     for message, arrived in delivered.items():
-        assert [row["redelivered"] for row in arrived[1:]] == [True] * (len(arrived) - 1)
+        # Clients on a busy machine may read what a broker sent before its end after what the next
+        # one sent, so the rows of two sessions need not be in the order of the deliveries.
+        unflagged = [row for row in arrived if not row["redelivered"]]
+        assert len(unflagged) <= 1, arrived
+        for first in unflagged:
+            session = [row for row in arrived if row["session"] == first["session"]]
+            assert session[0] is first, arrived
         assert {row["digest"] for row in arrived} == {invoked[message]["digest"]}
     assert delivered.keys() <= {
         row["message"] for row in rows.of("ack", type="ok") + rows.of("ack", type="info")
