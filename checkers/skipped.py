@@ -194,8 +194,8 @@ class Audience:
         """Return the different selectors; the number of each is its position."""
         by_text = {
             _text(selector): selector
-            for asked in self.subscriptions.selectors.values()
-            for selector in itertools.chain(*asked.values())
+            for by_place in self.subscriptions.selectors.values()
+            for selector in itertools.chain(*by_place.values())
             if selector is not None
         }
         return [*by_text.values()]
@@ -396,8 +396,10 @@ def _selector_numbers(place: Numbers, session: Numbers, places: PlaceTable, audi
         for place_number, session_number in pairs.tolist():
             run, queue, _ = places.named[place_number]
             selectors = audience.subscriptions.selectors_of(run, session_number, queue)
-            known = [_ANYTHING if selector is None else numbers[_text(selector)] for selector in selectors]
-            of_pairs.append(_SEVERAL if len(known) > 1 else next(iter(known), _ANYTHING))
+            its_numbers = [
+                _ANYTHING if selector is None else numbers[_text(selector)] for selector in selectors
+            ]
+            of_pairs.append(_SEVERAL if len(its_numbers) > 1 else next(iter(its_numbers), _ANYTHING))
         result = np.array(of_pairs, dtype=np.int64)[inverse.ravel()]
     return result
 

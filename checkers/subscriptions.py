@@ -199,11 +199,11 @@ class Subscriptions:
         None is the selector of a subscribe that wants every message. The list is empty if the
         session never asked for the place, or asked for no place with a selector.
         """
-        asked = self.selectors.get((run, session), {})
-        found: list[Selector | None] = []
+        by_place = self.selectors.get((run, session), {})
+        different: list[Selector | None] = []
         for name in {place, None}:
-            found += [selector for selector in asked.get(name, ()) if selector not in found]
-        return found
+            different += [selector for selector in by_place.get(name, ()) if selector not in different]
+        return different
 
     def number(self, places: Sequence[tuple[int, str | None, str | None]]) -> Numbers:
         """Return the number of each place's subscription; ``NONE`` for another place."""
@@ -350,8 +350,8 @@ def read(control: pa.Table) -> Subscriptions:
         is_of_topic = row.get("subscription") is not None and (queue or "").startswith(TOPIC)
         place = place_of(queue, row["subscription"]) if is_of_topic else queue
         if row["f"] == "subscribe" and row["type"] == "invoke" and row.get("session") is not None:
-            asked = selectors.setdefault((run, row["session"]), {})
-            asked.setdefault(place, []).append(selector_of(row.get("value")))
+            by_place = selectors.setdefault((run, row["session"]), {})
+            by_place.setdefault(place, []).append(selector_of(row.get("value")))
         if not is_of_topic:
             continue
         history = histories.setdefault((run, place), SubscriptionHistory())
@@ -375,6 +375,6 @@ def read(control: pa.Table) -> Subscriptions:
         np.array([item.begun() for item in every], dtype=np.int64),
         np.sort(np.array(absent, dtype=np.int64)),
         [item.selector for item in every],
-        {session: asked for session, asked in selectors.items() if any(map(any, asked.values()))},
+        {session: by_place for session, by_place in selectors.items() if any(map(any, by_place.values()))},
         every,
     )

@@ -84,16 +84,16 @@ class _Line:
 
     def keep(self, waiting: Mapping[int, Message]) -> None:
         """Drop what does not wait any more."""
-        kept = [
+        is_waiting = [
             waiting.get(place) is message for place, message in zip(self.places, self.messages, strict=True)
         ]
-        self.messages = list(compress(self.messages, kept))
-        self.places = list(compress(self.places, kept))
+        self.messages = list(compress(self.messages, is_waiting))
+        self.places = list(compress(self.places, is_waiting))
         self.version += 1
 
 
 class _Cursor:
-    """How far a view has come in a line."""
+    """The position of a view in a line: what is behind it was read."""
 
     __slots__ = ("_index", "_line", "_version", "_waiting", "seen")
 
@@ -194,12 +194,12 @@ class _View:
     def _untested(self) -> tuple[_Cursor | None, Message | None]:
         """Return the oldest message in front of a cursor, and that cursor."""
         oldest: Message | None = None
-        found: _Cursor | None = None
+        cursor_of_oldest: _Cursor | None = None
         for cursor in self._cursors.values():
             message = cursor.next()
             if message is not None and (oldest is None or message.place < oldest.place):
-                found, oldest = cursor, message
-        return found, oldest
+                cursor_of_oldest, oldest = cursor, message
+        return cursor_of_oldest, oldest
 
     def will_read(self, message: Message, rank: int) -> bool:
         """Return whether a message of a line is in front of its cursor."""

@@ -84,7 +84,8 @@ class StompSession:
     __slots__ = (
         "__weakref__", "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
         "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
-        "ack_prefix", "browsing", "client_id", "connection", "engine", "name", "node_id", "user", "version",
+        "ack_prefix", "browse_lock", "client_id", "connection", "engine", "name", "node_id", "user",
+        "version",
     )  # fmt: skip
 
     def __init__(self, server: ConnectionServer, connection: StompConnection) -> None:
@@ -96,7 +97,7 @@ class StompSession:
         self.ack_prefix = f"{self.name}-"
         self.node_id = self.engine.settings.node_id
         self.version = V1_2
-        self.browsing = asyncio.Lock()
+        self.browse_lock = asyncio.Lock()
         """Held by the browser that shows."""
         self._server = server
         self._handlers: dict[str, Handler] = UNKNOWN
@@ -488,9 +489,9 @@ class StompSession:
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
         self._destinations.may_be_created(name)
         if browser:
-            shown = Browser(self, subscription_id, name, wanted)
-            self.connection.soon(shown.begin)
-            return shown
+            subscription = Browser(self, subscription_id, name, wanted)
+            self.connection.soon(subscription.begin)
+            return subscription
         return self._consume(subscription_id, name, mode, window, wanted)
 
     def _open_topic(

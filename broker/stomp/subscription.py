@@ -35,7 +35,7 @@ class Subscriber(Protocol):
     connection: StompConnection
     engine: Engine
     version: Version
-    browsing: asyncio.Lock
+    browse_lock: asyncio.Lock
     """Held by the browser that shows."""
 
 
@@ -147,7 +147,9 @@ def _named(session: Subscriber, subscription_id: str) -> bytes:
 
 
 class Browser:
-    """What is in a queue, untaken; the end is an empty MESSAGE with ``browser:end`` (ActiveMQ).
+    """A subscription that shows the messages of a queue, and takes none.
+
+    The last MESSAGE is empty and has ``browser:end`` (as in ActiveMQ).
 
     The browsers of a connection show their queues one after the other, each what is in it then:
     what is to be shown is remembered meanwhile, and a client may open a thousand browsers.
@@ -192,7 +194,7 @@ class Browser:
 
     async def _show(self) -> None:
         engine, budget = self._session.engine, self._session.engine.budget
-        async with self._session.browsing:
+        async with self._session.browse_lock:
             await budget.room()
             browsing = engine.browse(self._queue)
             try:

@@ -113,8 +113,10 @@ def _data_of(expectation: Roles | Expectation) -> tuple[str, dict[str, Any]]:
     """Return the kind of an expectation and its fields, without those that have their default."""
     assert isinstance(expectation, msgspec.Struct), "expectations are data"
     fields = {field.name: field.default for field in msgspec.structs.fields(expectation)}
-    given = {name: getattr(expectation, name) for name in fields}
-    return type(expectation).__name__, {name: value for name, value in given.items() if value != fields[name]}
+    values = {name: getattr(expectation, name) for name in fields}
+    return type(expectation).__name__, {
+        name: value for name, value in values.items() if value != fields[name]
+    }
 
 
 def load_of(spec: TestSpec) -> TestSpec:

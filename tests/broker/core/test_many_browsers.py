@@ -53,16 +53,21 @@ class Watched(Browsing):
         super().close()
 
 
-@scenario
-async def test_browsers_of_a_connection_show_one_after_the_other(monkeypatch):
+async def serve_watched(monkeypatch, count):
+    """A server of a broker with so many messages in q, whose browsings are watched."""
     monkeypatch.setattr("broker.core.engine.Browsing", Watched)
     Watched.open = Watched.most = 0
     broker = await Broker.start()
-    server = serve(broker)
-    messages, browsers = 2500, 20  # one shows in several turns
-    for number in range(messages):
+    for number in range(count):
         broker.send(str(number))
     await broker.settle()
+    return serve(broker)
+
+
+@scenario
+async def test_browsers_of_a_connection_show_one_after_the_other(monkeypatch):
+    messages, browsers = 2500, 20  # one shows in several turns
+    server = await serve_watched(monkeypatch, messages)
     client, other = Client(server), Client(server)
     for number in range(browsers):
         client.say("SUBSCRIBE", id=f"b{number}", destination="/queue/q", browser="true", selector="x = 1")
@@ -79,13 +84,7 @@ async def test_browsers_of_a_connection_show_one_after_the_other(monkeypatch):
 
 @scenario
 async def test_browsers_end_with_their_subscription_or_connection_shown_or_not(monkeypatch):
-    monkeypatch.setattr("broker.core.engine.Browsing", Watched)
-    Watched.open = Watched.most = 0
-    broker = await Broker.start()
-    server = serve(broker)
-    for number in range(5):
-        broker.send(str(number))
-    await broker.settle()
+    server = await serve_watched(monkeypatch, 5)
     client = Client(server)
     client.connection.pause_writing()
     for number in range(4):
