@@ -445,23 +445,29 @@ def many_queues(connect: Callable[[], Client], _: argparse.Namespace) -> Callabl
     return attack
 
 
-def pipelined(connect: Callable[[], Client], _: argparse.Namespace) -> Callable[[], None]:
-    """Eight producers that send 20,000 messages each as fast as they can."""
-    clients = [connect() for _ in range(8)]
-    frames = b"".join(
-        frame("SEND", {"destination": "/queue/attacked.q"}, b"x" * 32) for _ in range(20_000)
-    ) + send("/queue/attacked.q", "r")
+def flooding(frames: bytes) -> Callable[[Callable[[], Client], argparse.Namespace], Callable[[], None]]:
+    """Eight clients that send these frames as fast as they can."""
 
-    def attack() -> None:
-        threads = [threading.Thread(target=client.ask, args=(frames, "r")) for client in clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for client in clients:
-            client.close()
+    def prepare(connect: Callable[[], Client], _: argparse.Namespace) -> Callable[[], None]:
+        clients = [connect() for _ in range(8)]
+        asked = frames + send("/queue/attacked.q", "r")
 
-    return attack
+        def attack() -> None:
+            threads = [threading.Thread(target=client.ask, args=(asked, "r")) for client in clients]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for client in clients:
+                client.close()
+
+        return attack
+
+    return prepare
+
+
+PIPELINED: Final = frame("SEND", {"destination": "/queue/attacked.q"}, b"x" * 32) * 20_000
+SMALL_FRAMES: Final = (frame("BEGIN", {"transaction": "t"}) + frame("ABORT", {"transaction": "t"})) * 20_000
 
 
 def alone(_: Callable[[], Client], __: argparse.Namespace) -> Callable[[], None]:
@@ -480,7 +486,8 @@ ATTACKS: Final = {
     "closing-queue": Attack("consumers of one queue, closed together", closing("/queue/attacked.q")),
     "closing-topic": Attack("subscriptions to topics, closed together", closing("/topic/attacked.{}")),
     "queues": Attack("a message to each of 4,400 queues with consumers", many_queues),
-    "pipelined": Attack("eight producers that never wait", pipelined),
+    "pipelined": Attack("eight producers that never wait", flooding(PIPELINED)),
+    "small-frames": Attack("eight clients that never wait begin and abort", flooding(SMALL_FRAMES)),
 }
 
 
