@@ -46,7 +46,7 @@ PART: Final = 20
 COMPLETION: Final = 20
 """The cost of what follows a durable entry of the journal: an arrival, a receipt."""
 ARRIVAL: Final = 25
-"""The cost of each further message that an entry brings."""
+"""The cost of each further message that an entry brings, or that is due."""
 COPY: Final = 80
 """The cost of a message that is stored for a subscription."""
 DELIVERY: Final = 40

@@ -670,7 +670,7 @@ class Engine:
             return False
         messages = queue.take_expired(SCANNED)
         if messages:
-            self.budget.spend(REMOVAL * len(messages))
+            self.budget.spend(COPY * len(messages))
             self.expired(queue, messages)
         return queue.overdue
 

@@ -13,12 +13,13 @@ nothing expires by itself.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.core.properties import timeless
 from broker.storage.errors import JournalError
-from broker.turn_budget import TurnBudget
+from broker.turn_budget import VISIT, TurnBudget
 from stomp_protocol.versions import header_line
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 SCANNED: Final = 1024
-"""Messages that a scan takes out of a queue in one turn of the loop."""
+"""Messages that a scan looks at before others have their turn."""
 
 
 def expired_letter(message: Message, address: str, queue: str, now: int) -> Message:
@@ -57,7 +58,8 @@ def expired_letter(message: Message, address: str, queue: str, now: int) -> Mess
 class ExpiryScan:
     """Looks for what has expired while nobody took it. A ``period_s`` below 0: never.
 
-    ``scan`` spends the ``budget`` of the turn; what is beyond it is looked at in another one.
+    ``scan`` looks at some messages of a queue, spends the ``budget`` of the turn, and returns True
+    where there may be more. What is beyond its share is looked at in other turns.
     """
 
     def __init__(self, period_s: float, scan: Callable[[Queue], bool], budget: TurnBudget) -> None:
@@ -65,36 +67,51 @@ class ExpiryScan:
         self._period_s = period_s
         self._scan = scan
         self._queues: dict[Queue, None] = {}
+        self._to_scan: deque[Queue] = deque()
+        """Those that the scan under way has not finished with."""
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, queue: Queue) -> None:
         """Something in it will expire."""
         if self._period_s >= 0 and queue not in self._queues:
             self._queues[queue] = None
-            if self._timer is None:
-                self._arm(self._period_s)
+            self._arm()
 
     def stop(self) -> None:
         """Look for nothing more."""
         if self._timer is not None:
             self._timer.cancel()
+        self._to_scan.clear()
+        self._budget.forget(self._go_on)
         self._period_s = -1.0
 
-    def _arm(self, delay_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+    def _arm(self) -> None:
+        if self._timer is None and not self._to_scan:
+            self._timer = asyncio.get_running_loop().call_later(self._period_s, self._begin)
 
-    def _look(self) -> None:
+    def _begin(self) -> None:
         self._timer = None
-        more = False
+        self._to_scan.extend(self._queues)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        budget, watch = self._budget, self._budget.watch
+        floor = budget.floor()
+        began = 0.0 if watch is None else watch.now()
         try:
-            for queue in list(self._queues):
-                if self._budget.left <= 0:
-                    more = True
-                    break
-                more |= self._scan(queue)
-                if not queue.expiring:
-                    del self._queues[queue]
+            while self._to_scan and budget.left > floor:
+                budget.spend(VISIT)
+                queue = self._to_scan[0]
+                if not self._scan(queue):
+                    self._to_scan.popleft()
+                    if not queue.expiring:
+                        del self._queues[queue]
         except JournalError:
-            return  # it has failed, and says so itself
-        if self._queues and self._period_s >= 0:
-            self._arm(0.0 if more else self._period_s)
+            self._to_scan.clear()  # it has failed, and says so itself
+            return
+        if watch is not None:
+            watch.note(began, lambda: "the scan for expired messages")
+        if self._to_scan:
+            budget.wait(self._go_on)
+        elif self._queues and self._period_s >= 0:
+            self._arm()

@@ -99,14 +99,19 @@ class Lane:
 
     def take_these(self, messages: Mapping[Message, None]) -> list[Message]:
         """Take those of these out that wait."""
-        waiting = [message for _, message in self.returned + self.low]
-        waiting += self.fresh
-        self.fresh = deque(message for message in self.fresh if message not in messages)
-        self.returned = [entry for entry in self.returned if entry[1] not in messages]
-        self.low = [entry for entry in self.low if entry[1] not in messages]
-        heapify(self.returned)
-        heapify(self.low)
-        return [message for message in waiting if message in messages]
+        fresh = self.fresh
+        taken = []
+        while fresh and fresh[0] in messages:  # most often the oldest: then the others are left alone
+            taken.append(fresh.popleft())
+        if len(taken) < len(messages):
+            taken += [message for message in fresh if message in messages]
+            self.fresh = deque(message for message in fresh if message not in messages)
+            taken += [message for _, message in self.returned + self.low if message in messages]
+            self.returned = [entry for entry in self.returned if entry[1] not in messages]
+            self.low = [entry for entry in self.low if entry[1] not in messages]
+            heapify(self.returned)
+            heapify(self.low)
+        return taken
 
     def idle(self) -> bool:
         """Nothing waits, nobody holds or owns it: it may be forgotten."""

@@ -15,6 +15,7 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from operator import attrgetter
@@ -30,7 +31,7 @@ from broker.core.pages import Page
 from broker.core.properties import DEFAULT_PRIORITY, changes_expiry
 from broker.core.subscription import Subscription
 from broker.storage.records import Record
-from broker.turn_budget import DELIVERY, Line, TurnBudget
+from broker.turn_budget import ARRIVAL, DELIVERY, REMOVAL, Line, TurnBudget
 
 GROUPS_MAX: Final = 65_536
 """Groups whose owner is remembered though nothing of them waits or is held.
@@ -468,6 +469,10 @@ class Queue:
         asyncio.get_running_loop().call_later(delay, self._delay_over, message, lane)
 
     def _delay_over(self, message: Message, lane: Lane) -> None:
+        if self._budget.left <= 0:  # a transaction may have refused thousands at one time
+            self._budget.wait(partial(self._delay_over, message, lane), Line.DELIVERIES)
+            return
+        self._budget.spend(ARRIVAL)
         lane.delayed -= 1
         self._put_back(message, lane)
         if lane.group is not None:
@@ -490,14 +495,15 @@ class Queue:
 
     def _look_for_due(self) -> None:
         self._alarm = None
-        now = self._expiry.now()
-        for _ in range(CHUNK):
-            if not self._due or self._due[0][0] > now:
-                break
+        now, floor = self._expiry.now(), self._budget.floor()
+        while self._due and self._due[0][0] <= now and self._budget.left > floor:
+            self._budget.spend(ARRIVAL)
             message = self._early.pop(heappop(self._due)[1], None)
             if message is not None:  # else it was purged
                 self._line_up(message)
-        if self._due:
+        if self._due and self._due[0][0] <= now:
+            self._budget.wait(self._look_for_due, Line.DELIVERIES)
+        elif self._due:
             self._arm()
         self.wake()
 
@@ -526,17 +532,19 @@ class Queue:
         return bool(self.expiring) and self.expiring[0][0] <= self._expiry.now()
 
     def take_expired(self, most: int) -> list[Message]:
-        """Take out of the lanes what has expired and nobody holds, at most so many."""
+        """Look at so many that may have expired; take those that nobody holds out of the lanes."""
         due: dict[Lane, dict[Message, None]] = {}
-        count = 0
-        while self.overdue and count < most:
-            message = self.messages.get(heappop(self.expiring)[1])
+        expiring, now = self.expiring, self._expiry.now()
+        looked = 0
+        while expiring and expiring[0][0] <= now and looked < most:
+            looked += 1
+            message = self.messages.get(heappop(expiring)[1])  # most often it has been consumed
             lane = None
             if message is not None:
                 lane = self._plain if message.group is None else self.lanes.get(message.group)
             if message is not None and lane is not None:
                 due.setdefault(lane, {})[message] = None
-                count += 1
+        self._budget.spend(REMOVAL * looked)
         found = []
         for lane, messages in due.items():
             found += (lane if self.filtering is None else self.filtering).take_these(messages)

@@ -14,7 +14,10 @@ from engines import Broker, settings
 from broker import config
 from broker import turn_budget as budget
 from broker.core.backlog import CHUNK
+from broker.core.expiry import SCANNED
 from broker.core.message import Message
+from broker.core.properties import Properties
+from broker.core.queue import Queue
 from broker.core.selector import Selector, compile_selector
 from broker.core.subscription import Subscription, SubscriptionKey
 from broker.core.transactions import Transaction
@@ -707,9 +710,110 @@ async def test_what_expires_in_many_queues_at_one_time_is_moved_in_turns():
     await broker.settle()
     removed = Removed(engine)
     time_s[0] = 10.0
-    engine._expiry_scan._look()
+    engine._expiry_scan._begin()
     while engine._expiry_scan._queues:
         await asyncio.sleep(0)
     await broker.settle()
     assert sum(removed.removed.values()) == 10_000
     assert max(removed.removed.values()) <= TURN // budget.REMOVAL + 200
+
+
+@scenario
+async def test_what_was_consumed_before_it_expired_is_forgotten_in_turns():
+    """The entries of messages that are gone are work, too."""
+    time_s = [0.0]
+    broker = await Broker.start(made_of=settings(expiry_delay=1000), clock=lambda: time_s[0])
+    engine = broker.engine
+    names = [f"q{number}" for number in range(30)]
+    readers = [broker.consume(name, auto=True) for name in names]
+    for number in range(400):
+        for name in names:
+            engine.send(name, Message(name, b"", b"%d" % number))
+        await broker.settle()
+    assert all(len(reader.texts) == 400 for reader in readers)
+
+    def entries():
+        return sum(len(engine.queues[name].expiring) for name in names)
+
+    assert entries() == 30 * 400
+    time_s[0] = 10.0
+    engine._expiry_scan._begin()
+    looked_at = Counter()
+    while left := entries():
+        turn = engine.budget.turns
+        await asyncio.sleep(0)
+        looked_at[turn] += left - entries()
+    assert max(looked_at.values()) <= TURN // budget.REMOVAL + SCANNED
+
+
+class LinedUp:
+    """How many messages queues made ready for delivery, in which turn."""
+
+    def __init__(self, monkeypatch, method, turns):
+        self.counts = Counter()
+        real = getattr(Queue, method)
+
+        def watched(queue, *arguments):
+            self.counts[turns.turns] += 1
+            return real(queue, *arguments)
+
+        monkeypatch.setattr(Queue, method, watched)
+
+
+@scenario
+async def test_what_is_due_at_one_time_in_many_queues_is_lined_up_in_turns(monkeypatch):
+    time_s = [0.0]
+    broker = await Broker.start(clock=lambda: time_s[0])
+    engine = broker.engine
+    names = [f"q{number}" for number in range(40)]
+    for number in range(200):
+        for name in names:
+            message = Message(name, b"", b"%d" % number, properties=Properties(due=60_000))
+            engine.send(name, message)
+    await broker.settle()
+    lined_up = LinedUp(monkeypatch, "_line_up", engine.budget)
+    time_s[0] = 60.0
+    for name in names:
+        engine.queues[name]._look_for_due()
+    while any(engine.budget._lines):
+        await asyncio.sleep(0)
+    assert lined_up.counts.total() == 8_000
+    assert max(lined_up.counts.values()) <= TURN // budget.ARRIVAL + 1
+    reader = broker.consume("q0")
+    await broker.settle()
+    assert reader.texts == [str(number) for number in range(200)]
+
+
+@scenario
+async def test_what_was_refused_at_one_time_comes_back_in_turns(monkeypatch):
+    broker = await Broker.start(made_of=settings(redelivery_delay=1))
+    queue = broker.engine.queue("q")
+    for number in range(5_000):
+        broker.send(str(number))
+    reader = broker.consume(window=5_000)
+    await broker.settle()
+    reader.nack(*reader.texts)
+    put_back = LinedUp(monkeypatch, "_put_back", broker.engine.budget)
+    await broker.settle()
+    while any(lane.delayed for lane in (queue._plain, *queue.lanes.values())):
+        await asyncio.sleep(0.001)
+    assert put_back.counts.total() == 5_000
+    assert max(put_back.counts.values()) <= TURN // budget.ARRIVAL + 1
+
+
+@scenario
+async def test_queues_with_nothing_due_do_not_keep_a_scan_from_those_behind_them():
+    time_s = [0.0]
+    broker = await Broker.start(made_of=settings(expiry_address=""), clock=lambda: time_s[0])
+    engine = broker.engine
+    count = 2 * TURN // budget.VISIT
+    for number in range(count):
+        due = Properties(expires=5000 if number == count - 1 else 10**9)
+        engine.send(f"q{number}", Message(f"q{number}", b"", b"m", properties=due))
+    await broker.settle()
+    time_s[0] = 10.0
+    engine._expiry_scan._begin()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(engine.queues[f"q{count - 1}"].messages) == 0
+    assert len(engine.queues["q0"].messages) == 1
