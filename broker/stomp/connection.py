@@ -337,9 +337,9 @@ class StompConnection(asyncio.Protocol):
         self._out.clear()
 
     def go_on(self, frames: list[Frame]) -> None:
-        """Handle frames that had to wait."""
+        """Handle frames that waited for a body, before those behind them that wait for their turn."""
         if not self.closing:
-            self._frames.extend(frames)
+            self._frames.extendleft(reversed(frames))
             if not self._waits:
                 self._go_through()
 

@@ -265,6 +265,28 @@ async def test_bytes_that_wait_are_parsed_in_their_turn_and_piece_by_piece(monke
 
 
 @scenario
+async def test_frames_that_wait_stay_behind_a_body_that_goes_to_a_file_meanwhile():
+    broker = await Broker.start()
+    for number in range(40):
+        broker.engine.bind(Subscription("t", f"s{number}", "c", durable=True))
+    client = Client(serve(broker))
+    await broker.settle()
+    turns, body = broker.engine.budget, "x" * 30_000
+    assert broker.engine.shares(TOPIC, len(body))
+    for _ in range(60):  # others, who are served before the client
+        turns.wait(lambda _=None: turns.spend(SHARE))
+    turns.spend(turns.left - FRAME)
+    first = frame("SEND", body, destination=TOPIC, receipt="first")
+    client.connection.data_received(first + frame("SEND", "second", destination=TOPIC, receipt="second"))
+    assert client.connection.uploads.busy
+    await broker.settle()
+    reader = broker.consume(named(broker.engine, "s0").name)
+    await broker.settle()
+    assert [text[:6] for text in reader.texts] == [body[:6], "second"]
+    assert client.receipts() == ["first", "second"]
+
+
+@scenario
 async def test_what_is_wrong_behind_frames_that_wait_is_said_behind_their_receipts():
     broker = await Broker.start()
     client = Client(serve(broker))
