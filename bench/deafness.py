@@ -469,6 +469,9 @@ def flooding(frames: bytes) -> Callable[[Callable[[], Client], argparse.Namespac
 PIPELINED: Final = frame("SEND", {"destination": "/queue/attacked.q"}, b"x" * 32) * 20_000
 SMALL_FRAMES: Final = (frame("BEGIN", {"transaction": "t"}) + frame("ABORT", {"transaction": "t"})) * 20_000
 
+HEADERS: Final = {"transaction": "t", **{f"{number}": r"\c" for number in range(100)}}
+MANY_HEADERS: Final = (frame("BEGIN", HEADERS) + frame("ABORT", HEADERS)) * 1000
+
 
 def alone(_: Callable[[], Client], __: argparse.Namespace) -> Callable[[], None]:
     """Nothing: the canary alone."""
@@ -488,6 +491,7 @@ ATTACKS: Final = {
     "queues": Attack("a message to each of 4,400 queues with consumers", many_queues),
     "pipelined": Attack("eight producers that never wait", flooding(PIPELINED)),
     "small-frames": Attack("eight clients that never wait begin and abort", flooding(SMALL_FRAMES)),
+    "many-headers": Attack("the same with a hundred headers", flooding(MANY_HEADERS)),
 }
 
 

@@ -40,7 +40,12 @@ share ends with a write to the client, and to the journal.
 VISIT: Final = 50
 """The cost of asking one who waits; a queue may have nothing to dispatch by then."""
 FRAME: Final = 80
-"""The cost of a frame of a client, parsed and handled."""
+"""The cost of a frame of a client, parsed and handled, with up to ``FRAME_LINES`` lines."""
+FRAME_LINES: Final = 8
+LINE: Final = 10
+"""The cost of each further line that a client sends: a header most often."""
+ESCAPE: Final = 2
+"""The cost of an escape in a header."""
 PART: Final = 20
 """The cost of a part of a large body, and of putting off a frame behind it."""
 COMPLETION: Final = 20

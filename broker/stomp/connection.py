@@ -44,7 +44,7 @@ from broker.stomp.rights import Rights
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 from broker.strangers import StrangerLog, address_of
-from broker.turn_budget import FRAME, PART
+from broker.turn_budget import ESCAPE, FRAME, FRAME_LINES, LINE, PART
 from stomp_protocol.codec import Parser
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
@@ -337,7 +337,7 @@ class StompConnection(asyncio.Protocol):
         self._out.clear()
 
     def go_on(self, frames: list[Frame]) -> None:
-        """Handle frames that waited for a body, before those behind them that wait for their turn."""
+        """Handle frames that waited for a body, before those behind them."""
         if not self.closing:
             self._frames.extendleft(reversed(frames))
             if not self._waits:
@@ -510,12 +510,16 @@ class StompConnection(asyncio.Protocol):
             last_word()
 
     def _parse_piece(self) -> None:
-        """Turn the first of the bytes that wait into frames, all of which must be handled."""
-        data = self._unparsed.popleft()
-        if len(data) > PIECE_BYTES:
-            rest = memoryview(data)
-            data = rest[:PIECE_BYTES]
+        """Turn the first of the bytes that wait into frames, all of which must be handled.
+
+        Its lines and escapes cost, too: a frame may have a hundred headers, with an escape in each.
+        """
+        piece = self._unparsed.popleft()
+        if len(piece) > PIECE_BYTES:
+            rest = memoryview(piece)
+            piece = rest[:PIECE_BYTES]
             self._unparsed.appendleft(rest[PIECE_BYTES:])
+        data = bytes(piece)
         try:
             self._frames.extend(self._parser.feed(data))
         except RemoteProtocolError as error:
@@ -523,6 +527,8 @@ class StompConnection(asyncio.Protocol):
             self._unparsed.clear()
             text = f"before CONNECTED: {error}" if self._stranger else str(error)
             self._last_word = partial(self.error, text)
+        more_lines = data.count(b"\n") - FRAME_LINES * len(self._frames)
+        self._budget.spend(LINE * max(more_lines, 0) + ESCAPE * data.count(b"\\"))
 
     def _do(self, frame: Frame, work: Work | None) -> None:
         """Handle a frame, or do another slice of its work."""

@@ -264,6 +264,32 @@ async def test_bytes_that_wait_are_parsed_in_their_turn_and_piece_by_piece(monke
     assert client.receipts() == [f"r{n}" for n in range(20 * FRAMES)]
 
 
+HEADERS = 99 * "\\c:\\c\n" + "transaction:t\n\n\0"
+
+
+@pytest.mark.parametrize(
+    "data", [25 * f"BEGIN\n{HEADERS}ABORT\n{HEADERS}", 100_000 * "\n"], ids=["headers", "empty"]
+)
+@scenario
+async def test_lines_are_parsed_in_turns_however_few_frames_they_are(data, monkeypatch):
+    broker = await Broker.start()
+    server, turns = serve(broker), broker.engine.budget
+    clients = [Client(server) for _ in range(8)]
+    await broker.settle()
+    parsed, feed = Counter(), Parser.feed
+
+    def counting(parser, piece):
+        parsed[turns.turns] += piece.count(b"\n")
+        return feed(parser, piece)
+
+    monkeypatch.setattr(Parser, "feed", counting)
+    for client in clients:
+        client.connection.data_received(data.encode())
+    await broker.settle()
+    assert parsed.total() == len(clients) * data.count("\n")
+    assert max(parsed.values()) <= TURN // budget.LINE + PIECE_BYTES
+
+
 @scenario
 async def test_frames_that_wait_stay_behind_a_body_that_goes_to_a_file_meanwhile():
     broker = await Broker.start()
