@@ -241,7 +241,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/groups.py",
-                "        return [message for message in waiting if message in messages]\n",
+                "        return taken\n",
                 "        return list(messages)\n",
             ),
             Replacement(
