@@ -130,9 +130,11 @@ class TlsProtocol(asyncio.Protocol):
             self.read()
 
     def eof_received(self) -> bool:
-        if self._shaken and not self._ended:
-            self._inner.eof_received()
-        return False
+        if not self._shaken or self._ended:
+            return False
+        self._arrived.write_eof()
+        self.read()
+        return not self._ended
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._shaken:
@@ -175,14 +177,14 @@ class TlsProtocol(asyncio.Protocol):
             except ssl.SSLWantReadError:
                 self._flush()
                 return
-            except ssl.SSLZeroReturnError:
-                self.close()
-                return
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                data = b""
             except ssl.SSLError as error:
                 self._broken(error)
                 return
             if not data:
-                self.close()
+                if not self._inner.eof_received():
+                    self.close()
                 return
             self._inner.data_received(data)
 

@@ -14,7 +14,7 @@ Turns: what a client sent is parsed and handled as far as the budget of the turn
 (``turn_budget``). The rest waits in order, as bytes: frames take ten times the memory, and when
 many clients wait, frames that were parsed long ago have left the processor's cache. A client of
 whom more comes meanwhile is not read. A frame whose work is long is done in slices, and those
-behind it wait for its end.
+behind it wait for its end. The end of the stream waits behind all of them, too.
 
 Life signs: a connection from which nothing has come for its time to live is closed
 (``connection-ttl``, or what was agreed as heart-beats; without either the system's keepalive finds
@@ -225,7 +225,10 @@ class StompConnection(asyncio.Protocol):
             self._take(data)
 
     def eof_received(self) -> bool:
-        return False
+        """Stay open while something waits: many clients send DISCONNECT, and close at once."""
+        if self._waits:
+            self._end_with(self.close)
+        return self._waits
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self.closing = True

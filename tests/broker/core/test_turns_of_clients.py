@@ -337,6 +337,18 @@ async def test_what_waits_of_a_connection_that_was_cut_is_not_taken():
 
 
 @scenario
+async def test_what_waits_at_the_end_of_the_stream_is_taken():
+    broker = await Broker.start()
+    client = Client(serve(broker))
+    assert not client.connection.eof_received()
+    client.connection.data_received(sends(5 * FRAMES))
+    assert client.connection.eof_received()
+    await broker.settle()
+    assert len(broker.engine.queues["q"].messages) == 5 * FRAMES
+    assert client.wire.closed
+
+
+@scenario
 async def test_a_stop_takes_no_frame_that_waits():
     broker = await Broker.start()
     server = serve(broker)

@@ -74,6 +74,19 @@ def test_pipelined_frames_and_selectors_over_tls_are_answered_in_order(secured):
     assert [busy.message()[0] for _ in range(many)] == [str(number) for number in range(many)]
 
 
+def test_what_clients_sent_before_they_closed_arrives_over_tls(secured):
+    many = 3 * TURN // FRAME
+    reader = connect(secured.port, "busy")
+    reader.subscribe("busy.q", ack="auto", name="reader")
+    for end in ("close", "unwrap"):  # without the last word of TLS, and with it
+        sender = connect(secured.port, "busy")
+        sender.bytes(many * b"SEND\ndestination:/queue/busy.q\n\nm\0" + b"DISCONNECT\n\n\0")
+        getattr(sender.socket, end)()
+        for _ in range(many):
+            reader.message()
+        sender.socket.close()
+
+
 def test_a_user_with_many_durable_subscriptions_comes_back_at_once_over_tls(secured):
     count = 2 * TURN // CONSUMER_END
     first = connect(secured.port, "busy", **{"client-id": "c"})
