@@ -799,6 +799,7 @@ class Engine:
         del self.queues[queue.name]
         if queue.subscription is not None:
             self.topics.remove(queue)
+        queue.drop()
 
     def _forget(self, queue: Queue) -> int:
         return self.journal.append(self._deletion(queue))

@@ -256,7 +256,7 @@ class Queue:
         self.messages[message.id] = message
         properties = message.properties
         if properties is not None:
-            if properties.due > self._expiry.now():
+            if properties.due > self._expiry.now() and not self.dropped:
                 self._delay(message, properties.due)
                 return
             self._await_expiry(message, properties.expires)
@@ -501,6 +501,8 @@ class Queue:
             message = self._early.pop(heappop(self._due)[1], None)
             if message is not None:  # else it was purged
                 self._line_up(message)
+        if not self._early:
+            self._due.clear()  # the rest was purged
         if self._due and self._due[0][0] <= now:
             self._budget.wait(self._look_for_due, Line.DELIVERIES)
         elif self._due:

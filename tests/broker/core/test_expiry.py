@@ -8,6 +8,7 @@ from engines import Broker, Client, settings
 from stored import stored
 
 from broker.core.addresses import INTERNAL_PREFIX
+from broker.core.engine import Engine
 from broker.core.message import Message, decode, encode, stored_size
 from broker.core.properties import Properties, bounded
 from broker.core.selector import compile_selector
@@ -137,6 +138,23 @@ def test_the_scan_finds_what_nobody_takes(group, filtered):
             assert owner.texts == ["held", "0"]
 
     run(scenario, scan_s=0.01)
+
+
+@pytest.mark.parametrize(("name", "end"), [("q", Engine.remove), ("/temp-queue/t", Engine.drop)])
+def test_a_queue_that_has_ended_is_not_scanned_any_more(name, end):
+    async def scenario(broker, clock):
+        queue = broker.engine.queue(name)
+        broker.engine.send(name, expiring("x", 10**9))
+        reader = broker.consume(name, auto=True)
+        await broker.settle()
+        assert reader.texts == ["x"]
+        reader.leave()
+        end(broker.engine, queue)
+        broker.engine._expiry_scan._begin()
+        await broker.settle()
+        assert queue not in broker.engine._expiry_scan._queues
+
+    run(scenario)
 
 
 def test_without_an_expiry_address_it_is_dropped_and_in_that_queue_nothing_expires():

@@ -93,6 +93,22 @@ def test_it_counts_as_stored_is_purged_and_its_queue_may_be_deleted():
     run(scenario)
 
 
+def test_a_queue_that_has_ended_does_not_wait_for_what_is_due_later():
+    async def scenario(broker):
+        name = "/temp-queue/t"
+        queue = broker.engine.queue(name)
+        send(broker, "stored", wait_s=10**9, queue=name)
+        await broker.settle()
+        send(broker, "on its way to the disk", wait_s=10**9, queue=name)
+        broker.engine.drop(queue)
+        await broker.settle()
+        assert not broker.engine._dropped.queues
+        queue._look_for_due()
+        assert queue._alarm is None
+
+    run(scenario)
+
+
 def test_one_that_expires_before_it_is_due_is_never_delivered():
     async def scenario(broker):
         client = broker.consume()
