@@ -226,9 +226,10 @@ class StompConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Stay open while something waits: many clients send DISCONNECT, and close at once."""
-        if self._waits:
-            self._end_with(self.close)
-        return self._waits
+        if not self._is_behind:
+            return False
+        self._end_with(self.close)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self.closing = True
@@ -464,10 +465,15 @@ class StompConnection(asyncio.Protocol):
 
     def _end_with(self, last_word: Callable[[], None]) -> None:
         """End the connection behind all that waits for its turn."""
-        if not self._waits:
+        if not self._is_behind:
             last_word()
         elif self._last_word is None:
             self._last_word = last_word
+
+    @property
+    def _is_behind(self) -> bool:
+        """Return whether something that the client has sent waits: for a turn, or for the disk."""
+        return self._waits or self.uploads.is_whole
 
     def _next_turn(self) -> None:
         """Go on with what has waited for its turn."""
@@ -508,7 +514,7 @@ class StompConnection(asyncio.Protocol):
                 began = watch.note(began, self._named, frame)
         if self.closing:
             self._drop_frames()
-        elif self._last_word is not None:
+        elif self._last_word is not None and not self.uploads.is_whole:
             last_word, self._last_word = self._last_word, None
             last_word()
 

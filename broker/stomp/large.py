@@ -74,6 +74,11 @@ class Uploads:
         """Is one under way?"""
         return self._task is not None
 
+    @property
+    def is_whole(self) -> bool:
+        """Return whether one is under way of which nothing more has to come."""
+        return self.busy and self._complete
+
     def begin(self, head: LargeHead) -> None:
         """The parts that come now are the body of this frame."""
         self._complete = False

@@ -348,6 +348,24 @@ async def test_what_waits_at_the_end_of_the_stream_is_taken():
     assert client.wire.closed
 
 
+@pytest.mark.parametrize("end", [b"NONSENSE\n\n\0", b""], ids=["error", "end"])
+@scenario
+async def test_a_body_that_goes_to_a_file_is_taken_before_the_connection_ends(end):
+    broker = await Broker.start()
+    client = Client(serve(broker))
+    await broker.settle()
+    broker.engine.budget.spend(TURN)
+    first = frame("SEND", "x" * 200_000, destination="/queue/q", receipt="first")
+    client.connection.data_received(first + sends(3) + end)
+    if not end:
+        assert client.connection.eof_received()
+    while not client.wire.closed:
+        await broker.settle()
+    await broker.settle()
+    assert len(broker.engine.queues["q"].messages) == 4
+    assert len(client.errors()) == bool(end)
+
+
 @scenario
 async def test_a_stop_takes_no_frame_that_waits():
     broker = await Broker.start()
