@@ -1,6 +1,7 @@
 """Messages that expire: never delivered from then on, and where they go."""
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from stored import stored
 
 from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.engine import Engine
+from broker.core.groups import RANK, Lane
 from broker.core.message import Message, decode, encode, stored_size
 from broker.core.properties import Properties, bounded
 from broker.core.selector import compile_selector
@@ -155,6 +157,22 @@ def test_a_queue_that_has_ended_is_not_scanned_any_more(name, end):
         assert queue not in broker.engine._expiry_scan._queues
 
     run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_expires_leaves_the_others_of_its_lane_in_order(seed):
+    chance = random.Random(seed)
+    lane, messages = Lane(None), []
+    for number in range(60):
+        message = Message("q", b"", b"%d" % number)
+        message.place = number + 1 + (RANK if number >= 40 else 0)
+        messages.append(message)
+    lane.fresh.extend(messages[20:40])
+    for message in chance.sample(messages[:20] + messages[40:], 40):
+        lane.put_back(message)
+    expired = dict.fromkeys(messages[20:25] + chance.sample(messages[25:] + messages[:20], 20))
+    assert set(lane.take_these(expired)) == set(expired)
+    assert [lane.pop() for _ in range(len(lane))] == [one for one in messages if one not in expired]
 
 
 def test_without_an_expiry_address_it_is_dropped_and_in_that_queue_nothing_expires():

@@ -890,7 +890,10 @@ async def test_queues_with_nothing_due_do_not_keep_a_scan_from_those_behind_them
         engine.send(f"q{number}", Message(f"q{number}", b"", b"m", properties=due))
     await broker.settle()
     time_s[0] = 10.0
+    before = engine.budget.left
     engine._expiry_scan._begin()
+    assert 0 <= before - SHARE - engine.budget.left < budget.VISIT
+    assert len(engine.queues[f"q{count - 1}"].messages) == 1
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(engine.queues[f"q{count - 1}"].messages) == 0
