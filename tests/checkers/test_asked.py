@@ -15,7 +15,7 @@ from test_fates import joined, left, read
 from test_findings import OPTIONS, answer, deliver, gone, kept, role, send, tidy
 
 from checkers import reference, words
-from checkers.asked import Asked, asked_by
+from checkers.asked import Asked, amount_of, asked_by, closes, priority_of, properties_of, selector_of
 from checkers.rows import PlaceTable, from_table
 from checkers.verdict import Promises
 
@@ -172,6 +172,9 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "an answer that may overtake deliveries says nothing": (
         [*FRESH, *OTHER, *answer(21, 2, group="h"), *deliver(23, 1)],
         Promises(answers_in_order=False), set()),
+    "an answer between two late deliveries refutes the excuse of the second alone": (
+        [*FRESH, *OTHER, *asking(8, 3, expires=(19, 20)), *deliver(22, 1), *answer(23, 2, group="h"),
+         *deliver(26, 3)], Promises(), {"expired-delivery"}),
     "a question of another session on its connection says so, too": (
         [*FRESH, *OTHERS, *answer(21, 2, 2, group="h", connection=7),
          *deliver(23, 1, connection=7)], Promises(), {"expired-delivery"}),
@@ -288,6 +291,15 @@ CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
         Promises(), {"expired-delivery"}),
     "what was sent again without an expiry does not expire": (
         [*asking(1, 1, expires=(7, 8)), *asking(3, 1), *joined(12, 1), *deliver(14, 1)], Promises(), set()),
+    "what was sent again without any options does not expire": (
+        [*asking(1, 1, expires=(7, 8)), *send(3, 1), *joined(12, 1), *deliver(14, 1)], Promises(), set()),
+    "an attempt without an answer expires as it was asked for, whatever was sent last": (
+        [*asking(1, 1, expires=(7, 8)), {**asking(3, 1, expires=(9, 10))[0], "process": 2}, *joined(12, 1),
+         *deliver(14, 1), *asking(20, 2, expires=(LATE, LATE))], Promises(), {"expired-delivery"}),
+    "an answer that is not ok says nothing of when it expires": (
+        [*asking(1, 1, expires=(7, 8)), asking(3, 1, expires=(9, 10))[0],
+         asking(3, 1, "info", expires=(LATE, LATE))[1], *joined(12, 1), *deliver(14, 1),
+         *asking(20, 2, expires=(LATE, LATE))], Promises(), {"expired-delivery"}),
     "an attempt that failed lets nothing expire later": (
         [*asking(1, 1, expires=(7, 8)), *asking(3, 1, "fail", expires=(15, 16)), *joined(12, 1),
          *deliver(14, 1)], Promises(), {"expired-delivery"}),
@@ -481,9 +493,35 @@ def test_an_answer_says_more_exactly_when_a_message_expires():
 
 
 @pytest.mark.parametrize(
-    "value", ["", "[]", "a name", '{"expires": 5}', '{"delay": [true, 3], "priority": "9"}']
-)
+    "value",
+    [
+        "", "[]", "a name", '{"expires": 5}', '{"expires": [5]}', '{"expires": [5, 6, 7]}',
+        '{"expires": {"low": 5, "high": 6}}', '{"delay": [true, 3], "priority": "9"}',
+        '{"delay": [5000000000000000000, 6], "priority": 5000000000000000000}',
+    ],
+)  # fmt: skip
 def test_a_value_that_asks_for_nothing_is_no_wish(value):
     wish = of(*send(0, 1, value=value))
     assert wish.in_turn[0]
     assert max(wish.expires[0], wish.expired[0], wish.early[0], wish.due[0]) < 0
+
+
+@pytest.mark.parametrize(
+    ("read_option", "value", "expected"),
+    [
+        (selector_of, '{"selector": {"colour": ["red"]}}', {"colour": ["red"]}),
+        *((selector_of, value, None) for value in (None, "x", '{"selector": {}}', '{"selector": "red"}')),
+        (properties_of, '{"properties": {"colour": "red"}}', {"colour": "red"}),
+        *((properties_of, value, {}) for value in (None, "x", '{"properties": "red"}')),
+        (closes, '{"close": true}', True),
+        *((closes, value, False) for value in (None, 'no object, "close"', '{"close": 1}')),
+        (priority_of, '{"priority": 9}', 9),
+        *((priority_of, value, None) for value in (None, 'no object, "priority"', '{"priority": "9"}')),
+        (amount_of, '{"amount": -5, "account": "a"}', ("a", -5)),
+        (amount_of, '{"amount": 5, "account": 7}', ("", 5)),
+        *((amount_of, value, None) for value in (None, 'no object, "amount"', '{"amount": "5"}')),
+        *((amount_of, f'{{"amount": {sign}1099511627777}}', None) for sign in ("", "-")),
+    ],
+)
+def test_an_option_is_read_where_it_is_what_it_should_be(read_option, value, expected):
+    assert read_option(value) == expected
