@@ -81,6 +81,10 @@ def subscribed(at: int, answered: int, session: int = 3) -> list[Row]:
     return [*joined(at, session), o(answered, 10 + session, "ok", "subscribe", session=session, broker="a1")]
 
 
+TWO_COPIES = numbered([*LOST, *joined(3, 3), *copied(18, session=3), *gone(42, 3)])
+"""Session 3 reads a copy of message 1 before session 2 does."""
+
+
 CASES: dict[str, tuple[list[Row], set[str]]] = {
     # ------------------------------------------------------------------------------------ under way
     "a copy that is read late in a session that is lost may have been under way": (LOST, set()),
@@ -103,9 +107,30 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *answer(10, 2, 2, "info", group="h"), *copied(20), *gone(40, 2)], set()),
     "an answer to another session on the same connection, between the settling and the copy, refutes it": (
         [*numbered(LOST), *on(2, subscribed(10, 11))], {"duplicate"}),
+    "so it does if only its question names a queue": (
+        [*numbered(LOST), *on(2, [dict(joined(10, 3)[0], queue="q"), subscribed(10, 11)[1]])], {"duplicate"}),
+    "of two subscribes of one process the one that was asked for before the settling refutes nothing": (
+        [*numbered(LOST), *on(2, subscribed(4, 11), [dict(joined(10, 4)[0], process=13)])], set()),
+    "of two commits of one process the one that was asked for before the settling refutes nothing": (
+        [*numbered(LOST),
+         *on(2, end(3, "commit", 5)[:1], end(10, "commit", 6)[:1], end(10, "commit", 5)[1:])], set()),
+    "of two copies on two connections an answer on the first refutes the excuse of that one": (
+        [*TWO_COPIES, *on(2, subscribed(10, 15, 5)), *on(3, subscribed(4, 11, 6))], {"duplicate"}),
+    "so it does where nothing was answered on the second": (
+        [*TWO_COPIES, *on(2, subscribed(10, 15, 5))], {"duplicate"}),
+    "of two copies on two connections an answer on the second refutes the excuse of that one": (
+        [*TWO_COPIES, *on(2, subscribed(4, 15, 5)), *on(3, subscribed(10, 11, 6))], {"duplicate"}),
+    "an answer to nothing that was asked refutes nothing": (
+        [*LOST, *send(3, 2, group="h"), *deliver(8, 2, group="h"), *answer(10, 2, f="nack", group="h"),
+         *deliver(12, 2, 2, redelivered=True, group="h"), answer(13, 2, 2, group="h")[1]], set()),
+    "nor does one that nobody asked anything before": (
+        [*numbered(LOST), *on(2, [dict(subscribed(10, 11)[1], process=2)])], set()),
     "an answer on another connection refutes nothing": ([*numbered(LOST), *on(3, subscribed(10, 11))], set()),
     "an answer on the same connection that came after the copy was read refutes nothing": (
         [*numbered(LOST), *on(2, subscribed(10, 21))], set()),
+    "a login, which is asked for before there is a connection, refutes nothing": (
+        [*numbered(LOST), o(10, 13, "invoke", "connect"),
+         o(11, 13, "ok", "connect", broker="a1", connection=2)], set()),
     "an answer on the same connection that was asked for before the settling refutes nothing": (
         [*numbered(LOST), *on(2, subscribed(4, 11))], set()),
     "a session that asks something after the settling was not given up before, whenever it is answered": (
