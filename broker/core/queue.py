@@ -494,6 +494,8 @@ class Queue:
         )
 
     def _look_for_due(self) -> None:
+        if self._alarm is not None:  # set while this waited for its turn, and the clock was set back
+            self._alarm.cancel()
         self._alarm = None
         now, floor = self._expiry.now(), self._budget.floor()
         while self._due and self._due[0][0] <= now and self._budget.left > floor:

@@ -109,6 +109,19 @@ def test_a_queue_that_has_ended_does_not_wait_for_what_is_due_later():
     run(scenario)
 
 
+def test_a_queue_has_one_alarm_however_often_it_looks():
+    async def scenario(broker):
+        send(broker, "x", wait_s=10)
+        await broker.settle()
+        queue = broker.engine.queue("q")
+        first = queue._alarm
+        queue._look_for_due()
+        assert first.cancelled()
+        assert not queue._alarm.cancelled()
+
+    run(scenario)
+
+
 def test_one_that_expires_before_it_is_due_is_never_delivered():
     async def scenario(broker):
         client = broker.consume()
