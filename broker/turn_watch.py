@@ -45,7 +45,8 @@ class TurnWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._processor_before = 0.0
-        self._longest_s = 0.0
+        self.longest_s = 0.0
+        """The longest work noted since the last tick; shorter work need not be noted."""
         self._name_longest: Callable[[], str] | None = None
         self._period_began = clock()
         self._lines = 0
@@ -63,19 +64,16 @@ class TurnWatch:
             self._timer.cancel()
         self._end_period()
 
-    def note(self, began: float, name: Callable[..., str], *about: object) -> float:
+    def note(self, began: float, name: Callable[..., str], *about: object) -> None:
         """Note the work since ``began``, a moment of ``now``; ``name`` of ``about`` names the work.
 
-        Returns the moment at which it ended. This is called for each frame, so nothing is made for
-        work that was not the longest.
+        Nothing is made for work that was not the longest.
         """
-        ended = self.now()
-        took = ended - began
-        if took > self._longest_s:
-            self._longest_s = took
+        took = self.now() - began
+        if took > self.longest_s:
+            self.longest_s = took
             # The name is made at once for long work alone, since later its objects may be gone.
             self._name_longest = partial(name, *about) if took < self._tick_s else partial(str, name(*about))
-        return ended
 
     def _arm(self) -> None:
         self._due = self.now() + self._tick_s
@@ -87,10 +85,10 @@ class TurnWatch:
         if now - self._period_began > PERIOD_S:
             self._end_period()
             self._period_began = now
-        took = max(now - self._due, self._longest_s)
+        took = max(now - self._due, self.longest_s)
         if took > self._bound_s:
             self._tell(took)
-        self._longest_s = 0.0
+        self.longest_s = 0.0
         self._name_longest = None
         self._arm()
 
@@ -112,8 +110,8 @@ class TurnWatch:
 
     def _cause(self, took: float, processor_s: float) -> str:
         cause = "no single piece of work took long"
-        if self._name_longest is not None and self._longest_s >= took / 4:
-            cause = f"{self._longest_s * 1000:.0f} ms of it {self._name_longest()}"
+        if self._name_longest is not None and self.longest_s >= took / 4:
+            cause = f"{self.longest_s * 1000:.0f} ms of it {self._name_longest()}"
         if processor_s < took / 2:
             cause += "; the process had to wait, for a processor or the disk, or was stopped"
         return cause

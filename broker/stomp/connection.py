@@ -488,6 +488,7 @@ class StompConnection(asyncio.Protocol):
         """Parse and handle what waits, as far as the share of this turn goes."""
         budget, frames, watch = self._budget, self._frames, self._budget.watch
         floor = budget.floor()
+        budget.spend(0)  # so the budget is renewed after this turn, whatever is taken from it
         began = 0.0 if watch is None else watch.now()
         self._waits = False
         while (frames or self._unparsed or self._work is not None) and not self.closing:
@@ -508,10 +509,13 @@ class StompConnection(asyncio.Protocol):
                 continue
             else:
                 frame = frames.popleft()
-                budget.spend(FRAME)
+                budget.left -= FRAME
                 self._do(frame, None)
             if watch is not None:
-                began = watch.note(began, self._named, frame)
+                ended = watch.now()
+                if ended - began > watch.longest_s:
+                    watch.note(began, self._named, frame)
+                began = ended
         if self.closing:
             self._drop_frames()
         elif self._last_word is not None and not self.uploads.is_whole:
