@@ -72,6 +72,8 @@ class Dropped:
     def _end_if_empty(self, queue: Queue) -> None:
         if queue in self.queues and queue.consumers and not (queue.size or len(queue)):
             del self.queues[queue]
+            for consumer in list(queue.consumers):  # or each would keep the other in memory
+                queue.leave(consumer)
             try:
                 self._forget(queue)
             except JournalError:

@@ -5,6 +5,7 @@ Nothing here is timed: turns of the budget are counted, and what was asked and a
 
 import asyncio
 import functools
+import gc
 from collections import Counter
 from functools import partial
 
@@ -14,6 +15,7 @@ from engines import Broker, settings
 from broker import config
 from broker import turn_budget as budget
 from broker.core.backlog import CHUNK
+from broker.core.consumer import QueueConsumer
 from broker.core.expiry import SCANNED
 from broker.core.message import Message
 from broker.core.properties import Properties
@@ -739,6 +741,27 @@ async def test_an_engine_that_stops_waits_for_nobody_who_leaves():
     client.lose()
     again = await broker.restart()
     assert not any(queue.subscription for queue in again.engine.queues.values())
+
+
+@scenario
+async def test_a_temporary_queue_with_messages_leaves_no_garbage_with_its_connection():
+    broker = await Broker.start()
+    server = serve(broker)
+    gc.collect()
+    gc.disable()
+    try:
+        for destination in ("/temp-queue/t", TOPIC):
+            client = Client(server)
+            client.say("SUBSCRIBE", id="s", destination=destination, ack="client")
+            client.say("SEND", "m", destination=destination)
+            await broker.settle()
+            client.connection.connection_lost(None)
+            await broker.settle()
+        assert not broker.engine._dropped.queues
+        left = [thing for thing in gc.get_objects() if isinstance(thing, QueueConsumer)]
+        assert left == []
+    finally:
+        gc.enable()
 
 
 # -------------------------------------------------------------------------------------------- scans
