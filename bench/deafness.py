@@ -446,7 +446,7 @@ def many_queues(connect: Callable[[], Client], _: argparse.Namespace) -> Callabl
 
 
 def flooding(frames: bytes) -> Callable[[Callable[[], Client], argparse.Namespace], Callable[[], None]]:
-    """Eight clients that send these frames as fast as they can."""
+    """Return the attack of eight clients that send these frames as fast as they can."""
 
     def prepare(connect: Callable[[], Client], _: argparse.Namespace) -> Callable[[], None]:
         clients = [connect() for _ in range(8)]

@@ -42,7 +42,8 @@ VISIT: Final = 50
 FRAME: Final = 80
 """The cost of a frame of a client, parsed and handled, with up to ``FRAME_LINES`` lines."""
 FRAME_LINES: Final = 8
-LINE: Final = 10
+"""The number of lines that the cost of a frame includes."""
+FURTHER_LINE: Final = 10
 """The cost of each further line that a client sends: a header most often."""
 ESCAPE: Final = 2
 """The cost of an escape in a header."""

@@ -39,8 +39,7 @@ class Dropped:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def add(self, queue: Queue) -> None:
-        """Nobody sends to it or consumes from it any more."""
-        queue.drop()
+        """Empty a queue that was dropped: nobody sends to it or consumes from it any more."""
         self.queues[queue] = None
         task = asyncio.get_running_loop().create_task(self._empty(queue), name=f"empty {queue.name}")
         self._tasks[task] = None

@@ -532,6 +532,7 @@ class Engine:
         self.large.adopt(image.large)
         self.paging.blobs.adopt(page.blob for page in image.all_pages)
         for queue in dropped.values():
+            queue.drop()
             self._dropped.add(queue)
         operations += [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
         operations += [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]

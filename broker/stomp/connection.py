@@ -44,7 +44,7 @@ from broker.stomp.rights import Rights
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 from broker.strangers import StrangerLog, address_of
-from broker.turn_budget import ESCAPE, FRAME, FRAME_LINES, LINE, PART
+from broker.turn_budget import ESCAPE, FRAME, FRAME_LINES, FURTHER_LINE, PART
 from stomp_protocol.codec import Parser
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
@@ -226,7 +226,7 @@ class StompConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Stay open while something waits: many clients send DISCONNECT, and close at once."""
-        if not self._is_behind:
+        if not self._has_waiting_input:
             return False
         self._end_with(self.close)
         return True
@@ -465,13 +465,13 @@ class StompConnection(asyncio.Protocol):
 
     def _end_with(self, last_word: Callable[[], None]) -> None:
         """End the connection behind all that waits for its turn."""
-        if not self._is_behind:
+        if not self._has_waiting_input:
             last_word()
         elif self._last_word is None:
             self._last_word = last_word
 
     @property
-    def _is_behind(self) -> bool:
+    def _has_waiting_input(self) -> bool:
         """Return whether something that the client has sent waits: for a turn, or for the disk."""
         return self._waits or self.uploads.is_whole
 
@@ -540,8 +540,8 @@ class StompConnection(asyncio.Protocol):
             self._unparsed.clear()
             text = f"before CONNECTED: {error}" if self._stranger else str(error)
             self._last_word = partial(self.error, text)
-        more_lines = data.count(b"\n") - FRAME_LINES * len(self._frames)
-        self._budget.spend(LINE * max(more_lines, 0) + ESCAPE * data.count(b"\\"))
+        further_lines = data.count(b"\n") - FRAME_LINES * len(self._frames)
+        self._budget.spend(FURTHER_LINE * max(further_lines, 0) + ESCAPE * data.count(b"\\"))
 
     def _do(self, frame: Frame, work: Work | None) -> None:
         """Handle a frame, or do another slice of its work."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import deque
 
 import pytest
 from engines import Broker
@@ -14,7 +15,10 @@ SOME = 200
 
 
 class Steps:
-    """Counts calls of functions, and comparisons of queues, which lists make without a call."""
+    """Counts calls of functions, and what happens without a call.
+
+    Lists compare queues, and loops go through the consumers of a queue's rotation.
+    """
 
     def __init__(self, monkeypatch):
         self.count = 0
@@ -23,6 +27,16 @@ class Steps:
     def _equal(self, other):
         self.count += 1
         return self is other
+
+    def rotation(self, consumers):
+        steps = self
+
+        class Counted(deque):
+            def __iter__(self):
+                steps.count += len(self)
+                return super().__iter__()
+
+        return Counted(consumers)
 
     def _called(self, *_):
         self.count += 1
@@ -39,6 +53,8 @@ class Steps:
 async def close_consumers(broker, steps, count, selector=None):
     clients = [broker.consume(selector=selector) for _ in range(count)]
     await broker.settle()
+    queue = broker.engine.queue("q")
+    queue.rotation = steps.rotation(queue.rotation)
     with steps:
         for client in reversed(clients):
             client.leave()

@@ -24,6 +24,7 @@ from broker.core.selector import Selector, compile_selector
 from broker.core.subscription import Subscription, SubscriptionKey
 from broker.core.transactions import Transaction
 from broker.stomp.connection import PIECE_BYTES
+from broker.stomp.large import Uploads
 from broker.stomp.server import StompServer
 from broker.stomp.session import StompSession
 from broker.turn_budget import FRAME, SHARE, TURN, Line, TurnBudget
@@ -289,7 +290,7 @@ async def test_lines_are_parsed_in_turns_however_few_frames_they_are(data, monke
         client.connection.data_received(data.encode())
     await broker.settle()
     assert parsed.total() == len(clients) * data.count("\n")
-    assert max(parsed.values()) <= TURN // budget.LINE + PIECE_BYTES
+    assert max(parsed.values()) <= TURN // budget.FURTHER_LINE + PIECE_BYTES
 
 
 @scenario
@@ -312,6 +313,26 @@ async def test_frames_that_wait_stay_behind_a_body_that_goes_to_a_file_meanwhile
     await broker.settle()
     assert [text[:6] for text in reader.texts] == [body[:6], "second"]
     assert client.receipts() == ["first", "second"]
+
+
+@scenario
+async def test_frames_behind_a_body_that_goes_to_a_file_are_put_off_in_turns(monkeypatch):
+    broker = await Broker.start()
+    client, turns = Client(serve(broker)), broker.engine.budget
+    await broker.settle()
+    put_off, take = Counter(), Uploads.take
+
+    def counting(uploads, frames):
+        put_off[turns.turns] += len(frames)
+        take(uploads, frames)
+
+    monkeypatch.setattr(Uploads, "take", counting)
+    body = frame("SEND", "x" * 200_000, destination="/queue/q", receipt="body")
+    pair = b"BEGIN\ntransaction:t\n\n\0ABORT\ntransaction:t\n\n\0"
+    client.connection.data_received(body + TURN // budget.PART * pair)
+    await broker.settle()
+    assert client.receipts() == ["body"]
+    assert max(put_off.values()) <= TURN // budget.PART + PIECE_BYTES // len(pair)
 
 
 @scenario
@@ -351,12 +372,13 @@ async def test_what_waits_at_the_end_of_the_stream_is_taken():
 
 
 @pytest.mark.parametrize("end", [b"NONSENSE\n\n\0", b""], ids=["error", "end"])
+@pytest.mark.parametrize("spent", [TURN, 0], ids=["later", "at once"])
 @scenario
-async def test_a_body_that_goes_to_a_file_is_taken_before_the_connection_ends(end):
+async def test_a_body_that_goes_to_a_file_is_taken_before_the_connection_ends(end, spent):
     broker = await Broker.start()
     client = Client(serve(broker))
     await broker.settle()
-    broker.engine.budget.spend(TURN)
+    broker.engine.budget.spend(spent)
     first = frame("SEND", "x" * 200_000, destination="/queue/q", receipt="first")
     client.connection.data_received(first + sends(3) + end)
     if not end:
@@ -847,8 +869,8 @@ async def test_what_was_consumed_before_it_expired_is_forgotten_in_turns():
     assert max(looked_at.values()) <= TURN // budget.REMOVAL + SCANNED
 
 
-class LinedUp:
-    """How many messages queues made ready for delivery, in which turn."""
+class CallsByTurn:
+    """Counts the calls of a method of all queues in each turn."""
 
     def __init__(self, monkeypatch, method, turns):
         self.counts = Counter()
@@ -872,7 +894,7 @@ async def test_what_is_due_at_one_time_in_many_queues_is_lined_up_in_turns(monke
             message = Message(name, b"", b"%d" % number, properties=Properties(due=60_000))
             engine.send(name, message)
     await broker.settle()
-    lined_up = LinedUp(monkeypatch, "_line_up", engine.budget)
+    lined_up = CallsByTurn(monkeypatch, "_line_up", engine.budget)
     time_s[0] = 60.0
     for name in names:
         engine.queues[name]._look_for_due()
@@ -894,7 +916,7 @@ async def test_what_was_refused_at_one_time_comes_back_in_turns(monkeypatch):
     reader = broker.consume(window=5_000)
     await broker.settle()
     reader.nack(*reader.texts)
-    put_back = LinedUp(monkeypatch, "_put_back", broker.engine.budget)
+    put_back = CallsByTurn(monkeypatch, "_put_back", broker.engine.budget)
     await broker.settle()
     while any(lane.delayed for lane in (queue._plain, *queue.lanes.values())):
         await asyncio.sleep(0.001)
