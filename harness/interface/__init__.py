@@ -31,6 +31,7 @@ from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
 from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
+    Cautioning,
     Event,
     Fetched,
     Installed,

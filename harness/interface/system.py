@@ -141,9 +141,10 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class System(Protocol):
     """A system of brokers that can be tested: the members that every system must have.
 
-    Abilities that only some systems have are protocols of their own: ``InProcess``, ``Installed``,
-    ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``. Ours is the
-    first system; nothing outside its folder and ``broker/`` may assume it is the only one.
+    Abilities that only some systems have are protocols of their own: ``Cautioning``, ``InProcess``,
+    ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``.
+    Ours is the first system; nothing outside its folder and ``broker/`` may assume it is the only
+    one.
     """
 
     name: str
@@ -264,6 +265,15 @@ class Fetched(Protocol):
 
     def lack(self) -> Lack | None:
         """Return what ``Installed.missing`` says, with its commands; None if nothing is."""
+        ...
+
+
+@runtime_checkable
+class Cautioning(Protocol):
+    """A system that warns before a test: of an untried release, of a setting without effect."""
+
+    def warnings(self, spec: TestSpec) -> Sequence[str]:
+        """Return the warnings, one line each; asked after ``missing``, with what is installed."""
         ...
 
 

@@ -24,6 +24,7 @@ import nemesis.schedule
 import workloads.registry
 from harness.interface import (
     Address,
+    Cautioning,
     Environment,
     InfrastructureError,
     InProcess,
@@ -82,6 +83,12 @@ class Composition:
         for node in self.brokers:
             pairs[node.pair] = (*pairs.get(node.pair, ()), node)
         return pairs
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The lines that a person should read before the test; most tests have none."""
+        lines = self.system.warnings(self.spec) if isinstance(self.system, Cautioning) else ()
+        return [f"warning: {line}" for line in lines]
 
     def admin(self, node: str) -> Address:
         """Return the address at which the harness asks a broker, outside every partition."""

@@ -65,6 +65,8 @@ def run(
 
     if not is_quiet():
         tell(f"{spec.name}: {size(test.nodes)}, {test.environment_reason}")
+    for warning in test.warnings:
+        tell(warning)
     rows = tried(test, store, tell_row)
     stores.save(store, ROWS, [row._asdict() for row in rows])
     departs = sum(row.state == "DEPARTS" for row in rows)

@@ -164,6 +164,8 @@ def execute(
     )
     progress.note(f"faults, in seconds after the load begins: {faults}" if faults else "faults: none")
     progress.note(f"store: {store}")
+    for line in test.warnings:
+        progress.warn(line)
     if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
     with asyncio.Runner(loop_factory=_loop_factory()) as runner, _logged(progress):

@@ -98,3 +98,10 @@ class MissingSystem(SecondSystem):
 
     def unplaced(self, environment):
         return "it has no image" if environment == "docker" else ""
+
+
+class UntriedSystem(SecondSystem):
+    """Its release is newer than those that were tried."""
+
+    def warnings(self, spec):
+        return [f"echo 1.2 with {spec.pairs} brokers is untried"]

@@ -5,12 +5,12 @@ runs without anything else knowing of it.
 import json
 
 import pytest
-from second_system import MissingSystem, SecondSystem
+from second_system import MissingSystem, SecondSystem, UntriedSystem
 
 from checkers import api
 from checkers.starting import Starting
 from harness.commands import cli
-from harness.interface import InProcess, Installed, Portable, Steered, Viewed
+from harness.interface import Cautioning, InProcess, Installed, Portable, Steered, Viewed
 from harness.systems import registry
 from harness.systems.own.system import OwnSystem
 
@@ -39,10 +39,12 @@ LOCAL = (
 
 
 @pytest.mark.cluster
-def test_a_run_goes_its_whole_way(echo, tmp_path):
+def test_a_run_goes_its_whole_way(echo, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.SYSTEMS, "echo", "second_system:UntriedSystem")
     status, out, err = echo("test", *LOCAL, "--time-limit", "3", "--store", str(tmp_path))
     assert status == 0, out + err
     assert "--system echo --policy alone" in out
+    assert "\nwarning: echo 1.2 with 2 brokers is untried\n" in out
     store = tmp_path / "latest"
     assert json.loads((store / "spec.json").read_text())["system"] == "echo"
     assert (store / "logs/a1/broker.log").read_text() == "listening a1\n"
@@ -152,7 +154,8 @@ def test_what_it_cannot_do_is_one_line(echo, tmp_path, words, complaint):
 
 
 def test_what_only_some_have_is_asked_of_a_protocol():
-    optional = (InProcess, Installed, Portable, Steered, Viewed)
-    assert [isinstance(OwnSystem(), each) for each in optional] == [True, False, False, True, True]
-    assert [isinstance(SecondSystem(), each) for each in optional] == [False] * 5
+    optional = (InProcess, Installed, Portable, Steered, Viewed, Cautioning)
+    assert [isinstance(OwnSystem(), each) for each in optional] == [True, False, False, True, True, False]
+    assert [isinstance(SecondSystem(), each) for each in optional] == [False] * 6
+    assert isinstance(UntriedSystem(), Cautioning)
     assert isinstance(MissingSystem(), Installed)

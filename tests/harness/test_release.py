@@ -1,0 +1,19 @@
+"""Releases of brokers, as their distributions write them."""
+
+import pytest
+
+from harness.systems import release
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("4.0.5-1", (4, 0, 5)), ("2.56.0", (2, 56, 0)), ("6.7", (6, 7)), ("", ()), ("of tomorrow", ())],
+)
+def test_the_numbers_of_a_version_are_those_at_its_beginning(version, numbers):
+    assert release.numbers(version) == numbers
+
+
+def test_an_untried_release_is_named_with_those_that_were_tried():
+    assert release.untried("RabbitMQ", "9.1", "3.10 to 4.0").startswith(
+        "RabbitMQ 9.1 is untried (tried: 3.10 to 4.0): "
+    )
