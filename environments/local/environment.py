@@ -23,7 +23,7 @@ import msgspec
 from environments import log_file
 from environments.agent.agent import clear
 from environments.agent_process import AgentProcess
-from environments.homes import homes_here
+from environments.homes import homes_here, path_here
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
@@ -81,6 +81,7 @@ class LocalEnvironment(RealEnvironment):
         self._agent: AgentProcess | None = None
         self._made = _Deployed({}, {}, {}, {})
         self._homes: Mapping[str, str] = {}
+        self._path = ""
         self._stores = stores.SharedDirectories(())
 
     def supports(self) -> Mapping[str, str]:
@@ -114,6 +115,7 @@ class LocalEnvironment(RealEnvironment):
         self._check_names(nodes)
         self._system = system
         self._homes = homes_here(system, spec)
+        self._path = path_here(system, spec)
         run_id = new_run_id()
         try:
             await asyncio.to_thread(self._claim, run_id, directory)
@@ -153,7 +155,7 @@ class LocalEnvironment(RealEnvironment):
     async def start(self, node: str) -> None:
         """Start a node's broker; its output goes to ``logs/broker.log``."""
         argv = self._system.command(self._layout(node))
-        variables = {"PYTHONUNBUFFERED": "1", **self._made.variables}
+        variables = {"PYTHONUNBUFFERED": "1", "PATH": self._path, **self._made.variables}
         await self._asked.ask("start", node=node, argv=argv, variables=variables)
 
     async def wait_exit(self, node: str) -> int | None:

@@ -1,27 +1,62 @@
-"""The runtime that brokers of others need, Java, and the check whether this machine has it."""
+"""The runtime that brokers of others need, Java, and the one that this machine has."""
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import re
-import shutil
-import subprocess
+import zipfile
+from pathlib import Path
 from typing import Final
 
+from checkers.java import NoJavaError, find
 from harness.interface import Runtime, UsageError
 
-_PATIENCE_S: Final = 30.0
+_FIRST: Final = 44
+"""The version of class files is that of Java plus this."""
 
 
 def java(least: int) -> Runtime:
-    """Return the need of this release of Java or a later one: 17 of "17.0.15", 8 of "1.8.0"."""
+    """Return the need of this release of Java or a later one: 17 of "17.0.15", 8 of "1.8.0".
+
+    On this machine it is one that ``checkers.java`` finds, which need not be on PATH.
+    """
+    here = ""
+    with contextlib.suppress(NoJavaError):
+        here = str(find(least).program)
     return Runtime(
         program="java",
         package="default-jre-headless",
         asks=("-version",),
         release=r'version "(?:1\.)?(\d+)',
         least=least,
+        here=here,
     )
+
+
+def lack_of_java(least: int) -> str:
+    """Return why this machine has no Java of this release or a later one; "" if it has."""
+    try:
+        find(least)
+    except NoJavaError as error:
+        return str(error)
+    return ""
+
+
+def compiled_for(jar: Path, least: int) -> int:
+    """Return the release of Java that a jar was compiled for, but ``least`` if it is older.
+
+    A jar without classes, or none at all, is as good as an old one. The Java Virtual Machine
+    Specification, 4.1, has the form of a class file: its version is in bytes 6 and 7.
+    """
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            for name in archive.namelist():
+                if name.endswith(".class") and not name.startswith("META-INF/"):
+                    with archive.open(name) as file:
+                        return max(least, int.from_bytes(file.read(8)[6:]) - _FIRST)
+    except (OSError, zipfile.BadZipFile):
+        pass
+    return least
 
 
 def heap_mb(option: str) -> int:
@@ -33,28 +68,3 @@ def heap_mb(option: str) -> int:
     if size is None:
         raise UsageError(f"--set jvm.heap={option}: it must be a number with m or g, for example 256m")
     return int(size[1]) * (1024 if size[2] in "gG" else 1)
-
-
-def lack_here(runtime: Runtime) -> str:
-    """Return what this machine lacks of a runtime, in one line; "" if nothing."""
-    program = shutil.which(runtime.program)
-    lack = runtime.lack(None if program is None else _output_of(program, runtime.asks))
-    return lack if program is None or not lack else f"{program}: {lack}"
-
-
-@functools.cache
-def _output_of(program: str, asks: tuple[str, ...]) -> str:
-    if not asks:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, *asks],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout

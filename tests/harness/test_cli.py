@@ -377,7 +377,7 @@ def test_the_list_names_the_workloads_that_a_system_has_not(capsys, monkeypatch,
 )
 def test_the_list_says_where_a_policy_cannot_be_had(capsys, monkeypatch, system, policy, place, why):
     """As a test of it is refused there; that nobody has named a machine yet is no reason."""
-    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    monkeypatch.setattr(runtime, "lack_of_java", lambda _: "")
     status, document, _ = run(capsys, "list", "--system", system, "--json")
     told = json.loads(document)["policies"][policy]["environments"][place]
     assert (status, bool(told), why in told) == (0, bool(why), True)
@@ -386,7 +386,7 @@ def test_the_list_says_where_a_policy_cannot_be_had(capsys, monkeypatch, system,
 
 
 def test_the_list_says_what_one_policy_lacks(capsys, monkeypatch):
-    monkeypatch.setattr(runtime, "lack_here", lambda _: "")
+    monkeypatch.setattr(runtime, "lack_of_java", lambda _: "")
     monkeypatch.setattr(OpenmqSystem, "missing", lambda self: "no postgresql*.jar" if self.one_store else "")
     status, text, _ = run(capsys, "list", "--system", "openmq")
     assert status == 0

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from jolokia_stub import jolokia, voting  # noqa: F401 - fixtures
 
+from checkers import java
+from environments import homes
 from harness.commands import cli
 from harness.interface import DATABASE, Address, Layout, TestSpec, UsageError
 from harness.report import summary
@@ -153,6 +155,32 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     assert "no postgresql-*.jar in lib/ext" in system.missing()
     (tmp_path / "mq" / "lib" / "imqbroker.jar").write_bytes(b"no archive")
     assert "of an unknown release" in distribution.missing()
+
+
+@pytest.mark.usefixtures("equipped")
+def test_the_java_that_it_was_compiled_for_is_found_or_asked_for_before_the_run(
+    tmp_path, monkeypatch, capsys
+):
+    place = unpacked(tmp_path / "mq")
+    monkeypatch.setenv(distribution.HOME, str(place))
+    monkeypatch.delenv(given.HOME, raising=False)
+    assert distribution.java() == 17
+    with zipfile.ZipFile(place / "lib" / "imqbroker.jar", "a") as jar:
+        jar.writestr("com/sun/Broker.class", b"\xca\xfe\xba\xbe\0\0\0\x43 and so on")
+    assert distribution.java() == 23
+    monkeypatch.setattr(java, "_candidates", lambda: [("PATH", tmp_path / "old" / "bin" / "java")])
+    (tmp_path / "old" / "bin").mkdir(parents=True)
+    (tmp_path / "old" / "bin" / "java").touch()
+    (tmp_path / "old" / "release").write_text('JAVA_VERSION="17.0.15"\n')
+    line = refused(capsys, "--policy", "standalone", "--environment", "local")
+    assert "no Java 23 or newer: PATH (" in line
+    assert "is Java 17" in line
+    (tmp_path / "old" / "release").write_text('JAVA_VERSION="25.0.2"\n')
+    a_spec = spec("standalone", environment="local")
+    system = registry.of(a_spec)
+    assert homes.path_here(system, a_spec).startswith(f"{tmp_path}/old/bin:")
+    (runtime,) = system.provision(a_spec).runtimes
+    assert runtime.lack('openjdk version "21.0.2"') == "java is release 21, and must be 23 or later"
 
 
 @pytest.mark.usefixtures("distributed")

@@ -15,8 +15,8 @@ from harness.systems.given import given_home
 HOME: Final = "JEPSEN_RUN_ARTEMIS_HOME"
 """The environment variable that says where the distribution is unpacked."""
 
-JAVA: Final = runtime.java(17)
-"""The Java that Artemis 2.40 and later need."""
+_OLDEST_JAVA: Final = 17
+"""The Java that Artemis 2.40 needs."""
 
 _TRIED: Final = "2.44.0"
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
@@ -78,6 +78,12 @@ def home() -> Path:
 def version() -> str:
     """Return the version, as the names of the jars say."""
     return _servers(home())[0].stem.removeprefix("artemis-server-")
+
+
+def java() -> int:
+    """Return the release of Java that the distribution needs."""
+    servers = _servers(Path(given_home(HOME)))
+    return runtime.compiled_for(servers[0], _OLDEST_JAVA) if servers else _OLDEST_JAVA
 
 
 def class_path(place: str) -> str:

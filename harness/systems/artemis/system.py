@@ -200,7 +200,7 @@ class ArtemisSystem(Management):
 
     def unplaced(self, environment: str) -> str:
         """Return why brokers cannot run in an environment: a local test needs Java here."""
-        return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
+        return runtime.lack_of_java(distribution.java()) if environment == "local" else ""
 
     def provision(self, spec: TestSpec) -> Provision:
         """Return what a machine must be given: the distribution, Java, and memory for a JVM."""
@@ -215,7 +215,7 @@ class ArtemisSystem(Management):
             directories[zookeeper.HOME] = str(zookeeper.home())
             leave_out += (*zookeeper.left_out(),)
         return Provision(
-            runtimes=(distribution.JAVA,),
+            runtimes=(runtime.java(distribution.java()),),
             directories=directories,
             leave_out=leave_out,
             memory_mb=max(heaps) + _JVM_MB,

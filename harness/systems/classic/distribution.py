@@ -21,8 +21,8 @@ from harness.systems.given import given_home
 HOME: Final = "JEPSEN_RUN_CLASSIC_HOME"
 """The environment variable that says where the distribution is unpacked."""
 
-JAVA: Final = runtime.java(11)
-"""The Java that Classic 5.17 needs."""
+_OLDEST_JAVA: Final = 11
+"""The Java that Classic 5.17 needs; 6.0 needs 17."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "5.17.6"
@@ -149,6 +149,12 @@ def version() -> str:
                 if version_line:
                     return version_line[1].strip()
     return _version(jar.resolve())
+
+
+def java() -> int:
+    """Return the release of Java that the distribution needs."""
+    jar = _jars(_place(given_home(HOME))).get("activemq-broker", Path())
+    return runtime.compiled_for(jar, _OLDEST_JAVA)
 
 
 def web(jars: dict[str, Path]) -> bool:

@@ -160,7 +160,7 @@ class ClassicSystem(Management):
         A local test needs Java here; elsewhere all jars must be in the distribution.
         """
         if environment == "local":
-            return runtime.lack_here(distribution.JAVA)
+            return runtime.lack_of_java(distribution.java())
         jar = "" if self.missing() else distribution.elsewhere()
         return f"{jar} is not in its distribution: take Apache's, or --environment local" if jar else ""
 
@@ -171,7 +171,7 @@ class ClassicSystem(Management):
             for node in self.plan(spec)
         ]
         return Provision(
-            runtimes=(distribution.JAVA,),
+            runtimes=(runtime.java(distribution.java()),),
             directories={self.name: str(distribution.home())},
             leave_out=distribution.LEFT_OUT,
             memory_mb=max(heaps) + _JVM_MB,

@@ -19,8 +19,8 @@ from harness.systems.given import given_home
 HOME: Final = "JEPSEN_RUN_OPENMQ_HOME"
 """The environment variable that says where the distribution is unpacked."""
 
-JAVA: Final = runtime.java(17)
-"""The Java that Open MQ 6.5 needs."""
+_OLDEST_JAVA: Final = 17
+"""The Java that Open MQ 6.5 needs; 6.7 needs 21."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _TRIED: Final = "6.5.1"
@@ -81,6 +81,11 @@ def home() -> Path:
 def version() -> str:
     """Return the version, as the broker's jar says."""
     return _release(home())
+
+
+def java() -> int:
+    """Return the release of Java that the distribution needs."""
+    return runtime.compiled_for(_place(given_home(HOME)) / _BROKER, _OLDEST_JAVA)
 
 
 def agent(place: str) -> str:

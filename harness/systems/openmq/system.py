@@ -164,7 +164,7 @@ class OpenmqSystem(Management):
                 f"policy {self._policy} of openmq needs --environment docker or ssh: its brokers refuse "
                 "loopback addresses in a cluster (B3151)"
             )
-        return runtime.lack_here(distribution.JAVA) if environment == "local" else ""
+        return runtime.lack_of_java(distribution.java()) if environment == "local" else ""
 
     def provision(self, spec: TestSpec) -> Provision:
         """Return what a machine must be given: the distribution, Java, and memory for a JVM."""
@@ -174,7 +174,7 @@ class OpenmqSystem(Management):
             for node in nodes
         ]
         return Provision(
-            runtimes=(distribution.JAVA,),
+            runtimes=(runtime.java(distribution.java()),),
             directories={self.name: str(distribution.home())},
             leave_out=distribution.LEFT_OUT,
             memory_mb=max(heaps) + _JVM_MB,
