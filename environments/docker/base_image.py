@@ -24,6 +24,9 @@ from harness.interface import InfrastructureError
 REPOSITORY: Final = "jepsen-run"
 OFFICIAL: Final = "python:3.11-slim"
 DEBIAN: Final = "bookworm"
+NEWER_DEBIAN: Final = "trixie"
+"""The release of images for brokers of others: they may need a newer Java than ``DEBIAN`` has."""
+
 PACKAGES: Final = ("iproute2", "nftables", "procps")
 """The packages of ``tc``, ``nft`` and, for people who look into a container, ``ps``."""
 
@@ -61,16 +64,21 @@ def base_image(client: Any, tell: Tell) -> str:
 
 
 def with_packages(
-    client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
+    client: Any,
+    tell: Tell,
+    kind: str,
+    extra: Sequence[str],
+    without: Sequence[str] = (),
+    debian: str = DEBIAN,
 ) -> str:
     """Return the tag of a base image that also has these packages; make it if it is missing.
 
     The packages are installed into the base image where that is possible, else the image is made on
-    this host. ``without`` are patterns of files that nothing needs; they are left out where that is
-    possible. Raises InfrastructureError if there is no way to make one.
+    this host, of this release of Debian. ``without`` are patterns of files that nothing needs; they
+    are left out where that is possible. Raises InfrastructureError if there is no way to make one.
     """
     packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
-    digest = hashlib.sha256("\0".join((OFFICIAL, *packages, *without)).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join((OFFICIAL, debian, *packages, *without)).encode()).hexdigest()[:12]
     tag = f"{REPOSITORY}/{kind}-base:{digest}"
     if exists(client, tag):
         return tag
@@ -84,7 +92,7 @@ def with_packages(
     if problem:
         what = f"the {kind} image with {', '.join(extra)}"
         tell(f"{problem}; building {what} from Debian packages (about a minute, once)")
-        _import_debian(client, tag, packages, problem, without)
+        _import_debian(client, tag, packages, problem, without, debian)
     return tag
 
 
@@ -164,7 +172,12 @@ def _install(client: Any, tag: str, base: str, packages: Sequence[str]) -> str:
 
 
 def _import_debian(
-    client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
+    client: Any,
+    tag: str,
+    packages: Sequence[str],
+    problem: str,
+    without: Sequence[str] = (),
+    debian: str = DEBIAN,
 ) -> None:
     """Make an image of a minimal Debian with these packages on this host, from no other image.
 
@@ -187,7 +200,7 @@ def _import_debian(
             '--dpkgopt=path-exclude="/usr/share/man/*"',
             '--dpkgopt=path-exclude="/usr/share/locale/*"',
             *(f'--dpkgopt=path-exclude="{pattern}"' for pattern in without),
-            DEBIAN,
+            debian,
             str(made),
         ]
         try:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from environments.agent import AGENT_MODULES
 from environments.docker.base_image import (
+    NEWER_DEBIAN,
     PYTHON_LABEL,
     REPOSITORY,
     Tell,
@@ -69,7 +70,11 @@ def system_image(client: Any, tell: Tell, name: str, provision: Provision) -> st
     exists needs no network. Raises InfrastructureError if the image cannot be made.
     """
     packages = [runtime.package for runtime in provision.runtimes] + list(provision.packages)
-    base = with_packages(client, tell, "runtime", packages) if packages else base_image(client, tell)
+    base = (
+        with_packages(client, tell, "runtime", packages, debian=NEWER_DEBIAN)
+        if packages
+        else base_image(client, tell)
+    )
     homes = Homes(provision)
     kind = f"{REPOSITORY}/{name}-home"
     tag = f"{kind}:{hashlib.sha256(f'{base} {homes.hash}'.encode()).hexdigest()[:16]}"

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: (4, 0, 5) of "4.0.5-1"; () if it has none."""
     leading = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
+
+
+def warnings(broker: str, version: str, tried: Sequence[str]) -> Sequence[str]:
+    """Return the warning of a release newer than those ``tried``, the newest last; () for others."""
+    if numbers(version)[:2] <= numbers(tried[-1])[:2]:
+        return ()
+    return (untried(broker, version, ", ".join(tried)),)
 
 
 def untried(broker: str, version: str, tried: str) -> str:

@@ -260,6 +260,8 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     assert runtime.lack_of_java(distribution.java()) == ""
     assert distribution.missing() == ""
     assert distribution.version() == "2.99.0"
+    (warning,) = registry.of(spec()).warnings(spec())
+    assert warning.startswith("Artemis 2.99.0 is untried (tried: 2.44.0, 2.56.0): ")
 
 
 def test_more_brokers_than_there_is_memory_for_are_one_line(tmp_path, monkeypatch, capsys):

@@ -145,7 +145,12 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     monkeypatch.setenv(distribution.HOME, str(tmp_path))
     assert f"{tmp_path}: no lib/imqbroker.jar, so this is not a distribution" in refused(capsys, *words)
     unpacked(tmp_path / "mq", "5.1", ())
-    assert "is Open MQ 5.1: only Open MQ 6 can be tested" in refused(capsys, *words)
+    assert "is Open MQ 5.1: 6.0 or later can be tested" in refused(capsys, *words)
+    unpacked(tmp_path / "mq", "7.1")
+    (warning,) = registry.of(spec()).warnings(spec())
+    assert warning.startswith("Open MQ 7.1 is untried (tried: 6.5.1, 6.7.0): ")
+    for jar in (tmp_path / "mq" / "lib" / "ext").iterdir():
+        jar.unlink()
     unpacked(tmp_path / "mq", extra=())
     assert "no jolokia-agent-jvm-*.jar in lib/ext" in refused(capsys, *words)
     (tmp_path / "mq" / "lib" / "ext" / "jolokia-agent-jvm-2.1.2-javaagent.jar").touch()

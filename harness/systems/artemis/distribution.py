@@ -18,13 +18,15 @@ HOME: Final = "JEPSEN_RUN_ARTEMIS_HOME"
 _OLDEST_JAVA: Final = 17
 """The Java that Artemis 2.40 needs."""
 
-_TRIED: Final = "2.44.0"
+TRIED: Final = ("2.44.0", "2.56.0")
+"""The releases that were tried, the newest last."""
+
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _FETCH: Final = (
-    f"{_COPY}org.apache.activemq:apache-artemis:{_TRIED}:tar.gz:bin -DoutputDirectory=.",
-    f"tar xzf apache-artemis-{_TRIED}-bin.tar.gz",
+    f"{_COPY}org.apache.activemq:apache-artemis:{TRIED[-1]}:tar.gz:bin -DoutputDirectory=.",
+    f"tar xzf apache-artemis-{TRIED[-1]}-bin.tar.gz",
 )
-_UNPACKED: Final = f"apache-artemis-{_TRIED}"
+_UNPACKED: Final = f"apache-artemis-{TRIED[-1]}"
 LEFT_OUT: Final = ("web/console.war/*.js", "web/console.war/static/*", "licenses/*", "examples/*")
 """The files that are not copied to other machines: pages of the web console, which is not used."""
 

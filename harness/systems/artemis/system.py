@@ -23,7 +23,7 @@ from harness.interface import (
     Wishes,
 )
 from harness.interface.errors import near
-from harness.systems import readiness, runtime, store
+from harness.systems import readiness, release, runtime, store
 from harness.systems.artemis import configuration, distribution, properties, zookeeper
 from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
@@ -197,6 +197,11 @@ class ArtemisSystem(Management):
     def version(self) -> str:
         """Return the version of the distribution."""
         return distribution.version()
+
+    def warnings(self, spec: TestSpec) -> Sequence[str]:
+        """Return the warning of a release that is untried."""
+        del spec
+        return release.warnings("Artemis", self.version(), distribution.TRIED)
 
     def unplaced(self, environment: str) -> str:
         """Return why brokers cannot run in an environment: a local test needs Java here."""

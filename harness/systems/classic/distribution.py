@@ -25,12 +25,14 @@ _OLDEST_JAVA: Final = 11
 """The Java that Classic 5.17 needs; 6.0 needs 17."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
-_TRIED: Final = "5.17.6"
+TRIED: Final = ("5.17.6",)
+"""The releases that were tried, the newest last."""
+
 _FETCH: Final = (
-    f"{_COPY}org.apache.activemq:apache-activemq:{_TRIED}:tar.gz:bin -DoutputDirectory=.",
-    f"tar xzf apache-activemq-{_TRIED}-bin.tar.gz",
+    f"{_COPY}org.apache.activemq:apache-activemq:{TRIED[-1]}:tar.gz:bin -DoutputDirectory=.",
+    f"tar xzf apache-activemq-{TRIED[-1]}-bin.tar.gz",
 )
-_FETCHED: Final = f"apache-activemq-{_TRIED}"
+_FETCHED: Final = f"apache-activemq-{TRIED[-1]}"
 _AGENT: Final = "org.jolokia:jolokia-agent-jvm:2.1.2:jar:javaagent"
 _DRIVER: Final = "org.postgresql:postgresql:42.7.4"
 _UNPACKED: Final = Path("usr/share/activemq")

@@ -25,7 +25,7 @@ from harness.interface import (
     Wishes,
 )
 from harness.interface.errors import near
-from harness.systems import readiness, runtime, store
+from harness.systems import readiness, release, runtime, store
 from harness.systems.classic import configuration, distribution, properties
 from harness.systems.classic.events import EVENTS
 from harness.systems.classic.management import BRIDGES, Management
@@ -153,6 +153,11 @@ class ClassicSystem(Management):
     def version(self) -> str:
         """Return the version of the distribution."""
         return distribution.version()
+
+    def warnings(self, spec: TestSpec) -> Sequence[str]:
+        """Return the warning of a release that is untried."""
+        del spec
+        return release.warnings("Classic", self.version(), distribution.TRIED)
 
     def unplaced(self, environment: str) -> str:
         """Return why brokers cannot run in an environment.

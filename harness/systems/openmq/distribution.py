@@ -15,6 +15,7 @@ from typing import Final
 from harness.interface import InfrastructureError, Lack
 from harness.systems import runtime
 from harness.systems.given import given_home
+from harness.systems.release import numbers
 
 HOME: Final = "JEPSEN_RUN_OPENMQ_HOME"
 """The environment variable that says where the distribution is unpacked."""
@@ -23,7 +24,10 @@ _OLDEST_JAVA: Final = 17
 """The Java that Open MQ 6.5 needs; 6.7 needs 21."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
-_TRIED: Final = "6.5.1"
+TRIED: Final = ("6.5.1", "6.7.0")
+"""The releases that were tried, the newest last."""
+
+_OLDEST: Final = (6,)
 _BROKER: Final = "lib/imqbroker.jar"
 _EXTRA: Final = "lib/ext"
 _AGENT: Final = "jolokia-agent-jvm"
@@ -33,8 +37,8 @@ _ARTIFACTS: Final = {
     _DRIVER: "org.postgresql:postgresql:42.7.4",
 }
 _FETCH: Final = (
-    f"{_COPY}org.glassfish.mq:mq-distribution:{_TRIED}:zip -DoutputDirectory=.",
-    f"unzip mq-distribution-{_TRIED}.zip",
+    f"{_COPY}org.glassfish.mq:mq-distribution:{TRIED[-1]}:zip -DoutputDirectory=.",
+    f"unzip mq-distribution-{TRIED[-1]}.zip",
     f"{_COPY}{_ARTIFACTS[_AGENT]} -DoutputDirectory=mq/{_EXTRA}",
 )
 _UNPACKED: Final = "mq"
@@ -50,8 +54,8 @@ def lack() -> Lack | None:
         problem = f"no distribution: give --system-home PATH or set {HOME}=PATH"
     elif not (place / _BROKER).is_file():
         problem = f"{root}: no {_BROKER}, so this is not a distribution of Open MQ"
-    elif not (release := _release(place)).startswith("6."):
-        problem = f"{root} is Open MQ {release or 'of an unknown release'}: only Open MQ 6 can be tested"
+    elif numbers(release := _release(place)) < _OLDEST:
+        problem = f"{root} is Open MQ {release or 'of an unknown release'}: 6.0 or later can be tested"
     else:
         return _lack_of(_AGENT, "Jolokia's agent, which tells the brokers' state")
     return Lack(problem=problem, commands=_FETCH, home=_UNPACKED)

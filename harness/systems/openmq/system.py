@@ -24,7 +24,7 @@ from harness.interface import (
     Wishes,
 )
 from harness.interface.errors import near
-from harness.systems import runtime
+from harness.systems import release, runtime
 from harness.systems.openmq import configuration, distribution, properties
 from harness.systems.openmq.events import EVENTS
 from harness.systems.openmq.management import LIVE_S, MEMBERS, Management
@@ -156,6 +156,11 @@ class OpenmqSystem(Management):
     def version(self) -> str:
         """Return the version of the distribution."""
         return distribution.version()
+
+    def warnings(self, spec: TestSpec) -> Sequence[str]:
+        """Return the warning of a release that is untried."""
+        del spec
+        return release.warnings("Open MQ", self.version(), distribution.TRIED)
 
     def unplaced(self, environment: str) -> str:
         """Return why brokers of the policy that was planned last cannot run in an environment."""
