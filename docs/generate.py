@@ -28,6 +28,7 @@ import harness.commands.cli
 import harness.interface
 import harness.systems.registry
 import schemas
+from harness.systems import shortened
 from jepsen_run_pytest.fixtures import AssertValid, CheckHistory, RunSpec
 from jepsen_run_pytest.outcome import Outcome
 
@@ -143,6 +144,28 @@ def broker_properties() -> str:
     }
     for name, struct in sections.items():
         parts += [f"## {name}\n", document(struct) + "\n", fields_table(struct, f"{name}.")]
+    return "\n".join(parts)
+
+
+def shortened_times() -> str:
+    """Each time that tests of other systems shorten, beside the product's own default."""
+    parts = [
+        "# Times that tests shorten\n",
+        "Brokers of other projects wait for up to a minute before they give up a link, a lock or a vote. A test cannot, so it sets shorter"
+        " times, unless you set them with `--set`. The times of a group decide together, so each is divided by the same number, except"
+        " where a reason is given. A test keeps these proportions.\n\n"
+        "Other times of links, locks and votes are the product's own. Values are in the units of its manual.\n",
+    ]
+    for name in harness.systems.registry.SYSTEMS:
+        if (groups := shortened.of(name)) is None:
+            continue
+        parts.append(f"## {name}\n")
+        for group in groups:
+            rows = [
+                f"| `{time.name}` | {time.product:g} | {time.test:g} | {time.reason} |".replace("|  |", "| |") for time in group.times
+            ]
+            parts.append(f"### {group.purpose[0].upper()}{group.purpose[1:]}: divided by {group.divisor:g}\n")
+            parts.append("\n".join(["| property | default | in a test | why not in proportion |", "|---|---|---|---|", *rows]) + "\n")
     return "\n".join(parts)
 
 
@@ -320,6 +343,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "spec-and-schedule.md": test_spec,
     "broker-properties.md": broker_properties,
+    "shortened-times.md": shortened_times,
     "history.md": history,
     "python.md": python,
     "interface.md": interface,

@@ -13,7 +13,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def warnings(broker: str, version: str, tried: Sequence[str]) -> Sequence[str]:
-    """Return the warning of a release newer than those ``tried``, the newest last; () for others."""
+    """Return the warning of a release newer than all ``tried``, the newest last; else ()."""
     if numbers(version)[:2] <= numbers(tried[-1])[:2]:
         return ()
     return (untried(broker, version, ", ".join(tried)),)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import sys
+import zipfile
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -15,7 +16,7 @@ from harness.explore import swarm
 from harness.interface import Address, Fault, Layout, Status, TestSpec, UsageError
 from harness.report.summary import size
 from harness.systems import given, readiness, registry, runtime
-from harness.systems.artemis import configuration, distribution, properties
+from harness.systems.artemis import configuration, distribution, properties, times
 from harness.systems.artemis.events import EVENTS
 from harness.systems.artemis.management import Management
 from harness.systems.artemis.system import ArtemisSystem
@@ -58,6 +59,30 @@ def broker_xml(node, a_spec):
 
 def texts(parent):
     return {child.tag: child.text for child in parent}
+
+
+def test_a_backup_votes_for_as_long_as_its_voters_may_take_to_notice_the_cut():
+    """With 5 votes in 1 s it gave up before them, and a run of finding Artemis 1 was valid."""
+    slave, _ = broker_xml("a2", spec())
+    backup = texts(slave.find("core/ha-policy/replication/backup"))
+    connection = texts(slave.find("core/cluster-connections/cluster-connection"))
+    votes_ms = int(backup["vote-retries"]) * int(backup["vote-retry-wait"])
+    assert votes_ms >= int(connection["connection-ttl"])
+    assert int(connection["check-period"]) * 2 <= int(connection["connection-ttl"])
+
+
+@pytest.mark.distribution("artemis")
+def test_the_defaults_that_tests_shorten_are_those_of_the_distribution():
+    with zipfile.ZipFile(distribution._servers(distribution.home())[0]) as jar:
+        schema = ET.fromstring(jar.read("schema/artemis-configuration.xsd"))
+    defaults = {}
+    for element in schema.iter("{http://www.w3.org/2001/XMLSchema}element"):
+        defaults.setdefault(element.get("name"), set()).add(element.get("default"))
+    assert "12" in defaults["vote-retries"]
+    for time in times.GROUPS[0].times:
+        name = time.name.rpartition(".")[2]
+        product = time.product / 1000 if name == "quorum-vote-wait" else time.product
+        assert name == "session-ms" or f"{product:g}" in defaults[name], name
 
 
 def test_properties_have_the_names_of_the_documents_and_go_where_artemis_wants_them():

@@ -1,7 +1,7 @@
 """The files of one broker of Artemis in a test: ``broker.xml`` and the arguments of its JVM.
 
-An instance needs no ``artemis create``: these files and an empty directory are one. Test defaults
-are short, in the proportions of the documents; ``--set`` overrides each of them.
+An instance needs no ``artemis create``: these files and an empty directory are one. Times are short
+(``times``); ``--set`` overrides each default.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import TOPIC, Address, Layout, NodePlan
-from harness.systems import runtime
-from harness.systems.artemis import properties, zookeeper
+from harness.systems import runtime, shortened
+from harness.systems.artemis import properties, times, zookeeper
 from harness.systems.artemis.management import DEAD_LETTERS
 from harness.systems.artemis.properties import (
     HA,
@@ -39,7 +39,7 @@ _CORE: Final[Mapping[str, Any]] = {
     "journal-datasync": True,
     "journal-sync-transactional": True,
     "journal-sync-non-transactional": True,
-    "connection-ttl-check-interval": 500,
+    **shortened.settings(times.GROUPS, "broker."),
 }
 _BROKER: Final[Mapping[str, Any]] = {
     "journal-file-size": 4 << 20,
@@ -51,12 +51,8 @@ _BROKER: Final[Mapping[str, Any]] = {
     "critical-analyzer": False,
 }
 _CLUSTER: Final[Mapping[str, Any]] = {
-    "check-period": 500,
-    "connection-ttl": 2000,
-    "call-timeout": 2000,
-    "retry-interval": 100,
+    **shortened.settings(times.GROUPS, "cluster."),
     "retry-interval-multiplier": 1.5,
-    "max-retry-interval": 500,
     "initial-connect-attempts": -1,
     "reconnect-attempts": -1,
     "message-load-balancing": "OFF",
@@ -78,21 +74,22 @@ _ADDRESS: Final[Mapping[str, Any]] = {
     "auto-delete-addresses": False,
     "management-message-attribute-size-limit": -1,  # else the shown part of a body is cut
 }
+_TIMES: Final = shortened.settings(times.GROUPS, "ha-policy.replication.")
 _COPIED: Final[Mapping[str, Any]] = {
-    "retry-replication-wait": 200,
+    "retry-replication-wait": _TIMES["retry-replication-wait"],
     "initial-replication-sync-timeout": 30_000,
 }
 _REPLICATED: Final[Mapping[str, Any]] = {
     "vote-on-replication-failure": True,
-    "vote-retries": 5,
-    "vote-retry-wait": 200,
-    "quorum-vote-wait": 1000,
+    "vote-retries": 12,
+    "vote-retry-wait": _TIMES["vote-retry-wait"],
+    "quorum-vote-wait": _TIMES["quorum-vote-wait"],
     **_COPIED,
 }
 _LOCKED: Final[Mapping[str, Any]] = {
     **_COPIED,
     f"{MANAGER}connect-string": f"{zookeeper.NAME}:{zookeeper.PORT}",
-    f"{MANAGER}session-ms": 8000,  # longer than it takes to notice a lost peer, as the manual demands
+    f"{MANAGER}session-ms": _TIMES[f"{MANAGER}session-ms"],
 }
 _FAILBACK: Final[Mapping[str, Any]] = {"allow-failback": True, "restart-backup": True}
 _ROLES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {

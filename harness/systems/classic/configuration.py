@@ -1,6 +1,6 @@
 """The files of one broker of Classic in a test: ``activemq.xml`` and the arguments of its JVM.
 
-Test defaults are short, in the proportions of Classic's manual; ``--set`` overrides each of them.
+Times are short (``times``); ``--set`` overrides each default.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 from environments.postgresql import program
 from harness.interface import DATABASE, Address, Layout, NodePlan
-from harness.systems import runtime
-from harness.systems.classic import distribution, properties
+from harness.systems import runtime, shortened
+from harness.systems.classic import distribution, properties, times
 from harness.systems.classic.properties import JDBC, LEASE, NETWORK, SHARED_STORE, Chosen
 from harness.systems.hosts_file import hosts_file
 
@@ -29,21 +29,23 @@ _KAHADB: Final[Mapping[str, Any]] = {"journalMaxFileLength": "8mb", "journalDisk
 _DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "policyEntry": {"queue": ">", "maxBrowsePageSize": 10_000_000},
     "kahaDB": _KAHADB,
-    "shared-file-locker": {"lockAcquireSleepInterval": 500},
-    "jdbcPersistenceAdapter": {"lockKeepAlivePeriod": 1000, "locker": LEASE},
-    properties.LEASE: {"lockAcquireSleepInterval": 2000},
-    properties.LOCK: {"lockAcquireSleepInterval": 500},
-    "networkConnector": {"wireFormat.maxInactivityDuration": 3000},
+    "jdbcPersistenceAdapter": {
+        "locker": LEASE,
+        **shortened.settings(times.GROUPS, "jdbcPersistenceAdapter."),
+    },
+    **{
+        element: shortened.settings(times.GROUPS, f"{element}.")
+        for element in (
+            "shared-file-locker",
+            properties.LEASE,
+            properties.LOCK,
+            "networkConnector",
+            "leaseLockerIOExceptionHandler",
+        )
+    },
     # The heart-beats after which a broker gives a silent client up; the client does so sooner.
     "transportConnector": {"transport.hbGracePeriodMultiplier": 5},
-    "leaseLockerIOExceptionHandler": {"resumeCheckSleepPeriod": 1000},
 }
-_KEEP_ALIVE_MS: Final = 500
-"""The period in which the owner of a shared directory's lock checks that it still has it.
-
-Classic's own default is 0, never.
-"""
-
 _HEAP: Final = "256m"
 _TEMPORARY: Final = "tmp"
 
@@ -130,7 +132,7 @@ def settings(chosen: Chosen, policy: str) -> Chosen:
         for element in properties.ELEMENTS[policy]
     }
     if policy == SHARED_STORE:
-        every["kahaDB"] = {"lockKeepAlivePeriod": _KEEP_ALIVE_MS, **every["kahaDB"]}
+        every["kahaDB"] = {**shortened.settings(times.GROUPS, "kahaDB."), **every["kahaDB"]}
     if policy == JDBC and every["jdbcPersistenceAdapter"]["locker"] == LEASE:
         every["broker"] = {"ioExceptionHandler": "leaseLockerIOExceptionHandler", **every["broker"]}
     return every
@@ -224,7 +226,7 @@ def _bridges(
 ) -> None:
     connectors = _child(broker, "networkConnectors")
     plain = {name: value for name, value in values.items() if "." not in name}
-    reconnecting = urlencode({"initialReconnectDelay": 100, "maxReconnectDelay": 500})
+    reconnecting = urlencode(shortened.settings(times.GROUPS, "static."))
     for peer in nodes:
         if peer.name != node.name:
             at = f"tcp://{peer.name}:{peer.ports['cluster']}?{_inactive(values)}"

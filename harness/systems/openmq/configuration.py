@@ -1,8 +1,8 @@
 """The files of one broker of Open MQ in a test: its properties, and how its JVM is run.
 
 Properties reach the broker by its standard input, which its manual offers to managing programs. So
-no file, command line or log has the password of its database. Times of a cluster are short here, in
-the proportions of the manual; ``--set`` overrides each of them.
+no file, command line or log has the password of its database. Times of a cluster are short here
+(``times``); ``--set`` overrides each of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from environments.postgresql import program
 from harness.interface import DATABASE, Address, Layout, NodePlan
-from harness.systems import runtime
-from harness.systems.openmq import distribution, properties
+from harness.systems import runtime, shortened
+from harness.systems.openmq import distribution, properties, times
 from harness.systems.openmq.properties import CONVENTIONAL, HA_DATABASE, MASTER_BROKER
 
 PORTS: Final = {"stomp": 7672, "cluster": 7676, "admin": 7680}
@@ -30,9 +30,8 @@ _TO_RESTART: Final = 255
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "imq.persist.file.sync.enabled": True,
-    "imq.cluster.heartbeat.interval": 1,
+    **shortened.settings(times.GROUPS, ""),
     "imq.cluster.heartbeat.threshold": 3,
-    "imq.cluster.monitor.interval": 4,
     "imq.cluster.monitor.threshold": 2,
     # The limit is above any load here: a full queue stops its producers.
     "imq.autocreate.queue.maxNumMsgs": -1,
