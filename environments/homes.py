@@ -37,30 +37,36 @@ def path_here(system: System, spec: TestSpec) -> str:
 
 
 class Homes:
-    """All files of a provision's directories, read when this object is made.
+    """All files of a provision, read when this object is made.
 
     ``files`` is "NAME/path" -> content, and ``executable`` has those of them that may be run. The
     same files have the same ``hash``. A symbolic link counts as the file that it points to. Raises
-    UsageError for a directory that cannot be read.
+    UsageError for a file or directory that cannot be read.
     """
 
     def __init__(self, provision: Provision) -> None:
         self.files: dict[str, bytes] = {}
         self.executable: set[str] = set()
-        for name, directory in provision.directories.items():
-            top = Path(directory)
-            try:
-                for path in sorted(_files(top)):
-                    below = path.relative_to(top).as_posix()
-                    if any(fnmatch.fnmatchcase(below, pattern) for pattern in provision.leave_out):
-                        continue
-                    self.files[f"{name}/{below}"] = path.read_bytes()
-                    if os.access(path, os.X_OK):
-                        self.executable.add(f"{name}/{below}")
-            except OSError as error:
-                raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+        try:
+            for name, place in _places(provision):
+                self.files[name] = place.read_bytes()
+                if os.access(place, os.X_OK):
+                    self.executable.add(name)
+        except OSError as error:
+            raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
         modes = {f"mode {path}": b"x" for path in self.executable}
         self.hash = content_hash({**self.files, **modes})
+
+
+def _places(provision: Provision) -> Iterator[tuple[str, Path]]:
+    """Yield "NAME/path" and the place here of each file that is not left out."""
+    for name, directory in provision.directories.items():
+        top = Path(directory)
+        for path in sorted(_files(top)):
+            below = path.relative_to(top).as_posix()
+            if not any(fnmatch.fnmatchcase(below, pattern) for pattern in provision.leave_out):
+                yield f"{name}/{below}", path
+    yield from ((name, Path(place)) for name, place in provision.files.items())
 
 
 def _files(top: Path) -> Iterator[Path]:

@@ -73,7 +73,7 @@ class DockerEnvironment(MachinesEnvironment):
             image, homes = node_image(self._client, tell), {}
         else:
             image = system_image(self._client, tell, self._system.name, self._provision)
-            homes = {name: f"{HOMES}/{name}" for name in self._provision.directories}
+            homes = {name: f"{HOMES}/{name}" for name in self._provision.names}
         mounting = [node.name for node in nodes if node.name in self._stores or node.name in self._disks.of]
         make_known(
             self._client,

@@ -150,7 +150,7 @@ class RemoteMachine:
             self._host.put(place, distribution.files, distribution.executable)
             self.put(place, {"complete": platform.node().encode()})
         assert self._provision is not None, "what is brought was asked for"
-        self.homes = {name: f"{place}/{name}" for name in self._provision.directories}
+        self.homes = {name: f"{place}/{name}" for name in self._provision.names}
 
     def _ask(self, runtime: Runtime) -> str | None:
         """Return what a runtime says of its release; None if the machine does not have it."""

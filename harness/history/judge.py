@@ -98,7 +98,7 @@ def judge(
     recover(store, keep=keep)
     changed = spec is not None
     spec = spec or stores.load_spec(store)
-    options = options_of(spec, stores.load_schedule(store), trouble_of(record))
+    options = options_of(spec, stores.load_schedule(store), trouble_of(record), record.release(spec))
     try:
         paths = [store / stores.HISTORY]
         rows = api.rows_of(paths)

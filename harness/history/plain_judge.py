@@ -31,8 +31,13 @@ class PlainVerdict:
     decision: Decision
 
 
-def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = None) -> CheckOptions:
-    """Return the options of the checkers: what a spec promises, and what the machine spoiled."""
+def options_of(
+    spec: TestSpec, schedule: Schedule | None, trouble: str | None = None, release: str = ""
+) -> CheckOptions:
+    """Return the options of the checkers: what a spec promises, and what the machine spoiled.
+
+    ``release`` is that of the brokers, "" if it is not known.
+    """
     return CheckOptions(
         guarantee=spec.guarantee,
         ordered=spec.ordered,
@@ -40,7 +45,7 @@ def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = 
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule is not None and schedule.faults),
         trouble=trouble,
-        broker=systems.promises(spec),
+        broker=systems.promises(spec, release),
         not_judged={} if spec.imported is None else spec.imported.not_judged,
     )
 

@@ -79,6 +79,10 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     zero: str = ""
     process: Process | None = None
 
+    def release(self, spec: TestSpec) -> str:
+        """Return the release of the brokers; "" if it is not known."""
+        return self.versions.get(spec.system, "")
+
     def alive(self) -> bool:
         """Return whether the process that runs the test exists, or may (on another machine)."""
         return self.process is not None and judge(self.process) != "dead"

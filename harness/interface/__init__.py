@@ -48,6 +48,7 @@ from harness.interface.system import (
     Portable,
     Prepared,
     Provision,
+    Released,
     Runtime,
     Secretive,
     Steered,

@@ -63,15 +63,22 @@ class Provision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``directories`` are those of *this* machine, by name; each is copied whole except for what
     matches one of ``leave_out`` (patterns of ``fnmatch`` for paths below it), and ``Layout.homes``
-    says where it is. ``packages`` are further Debian packages. ``memory_mb`` is the memory that a
-    broker takes.
+    says where it is. ``files`` are single files of this machine, by NAME/path: they are copied into
+    a directory NAME, which ``Layout.homes`` has on other machines only. ``packages`` are further
+    Debian packages. ``memory_mb`` is the memory that a broker takes.
     """
 
     runtimes: tuple[Runtime, ...] = ()
     packages: tuple[str, ...] = ()
     directories: Mapping[str, str] = msgspec.field(default_factory=dict)
+    files: Mapping[str, str] = msgspec.field(default_factory=dict)
     leave_out: tuple[str, ...] = ()
     memory_mb: int = 0
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all directories that such a machine is given."""
+        return dict.fromkeys((*self.directories, *(path.partition("/")[0] for path in self.files)))
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +151,9 @@ class System(Protocol):
     """A system of brokers that can be tested: the members that every system must have.
 
     Abilities that only some systems have are protocols of their own: ``Cautioning``, ``InProcess``,
-    ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Steered``, ``Viewed``.
-    Ours is the first system; nothing outside its folder and ``broker/`` may assume it is the only
-    one.
+    ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Released``,
+    ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and ``broker/``
+    may assume it is the only one.
     """
 
     name: str
@@ -242,6 +249,18 @@ class Installed(System, Protocol):
     def unplaced(self, environment: str) -> str:
         """Return why the installed brokers cannot be run in an environment; "" if they can."""
         ...
+
+
+@runtime_checkable
+class Released(Installed, Protocol):
+    """An installed system whose promises differ from one release of its brokers to another.
+
+    ``release`` is set before the system is asked for promises: the version that is installed or,
+    for a stored run, that was. "" is an unknown one; such a system promises only what all releases
+    do.
+    """
+
+    release: str
 
 
 class Lack(msgspec.Struct, frozen=True, kw_only=True):

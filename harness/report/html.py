@@ -270,7 +270,7 @@ def _figures(
 ) -> list[tuple[str, str]]:
     statistics = verdict.statistics
     rows = [
-        ("guarantee", promised(spec)),
+        ("guarantee", promised(spec, run.release(spec))),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
     ]

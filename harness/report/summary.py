@@ -156,7 +156,8 @@ def text(
         return "\n".join(map(visible, [*lines, *report]))
     rows = _WITNESS_ROWS if volume is Volume.USUAL else sys.maxsize
     if verdict.findings or verdict.statistics.rows:
-        lines += _evidence(spec, verdict, judged_s, story, rows)
+        promises = promised(spec, stores.load_run(store).release(spec))
+        lines += _evidence(promises, verdict, judged_s, story, rows)
     lines += [
         "",
         *report,
@@ -190,13 +191,13 @@ def headline(name: str, verdict: Verdict, known: Review | None = None) -> str:
     return f"{_WORD[verdict.valid]}{accepted}  {name}: {outcomes[verdict.valid]}"
 
 
-def promised(spec: TestSpec) -> str:
+def promised(spec: TestSpec, release: str = "") -> str:
     """Return in words what a history is judged by.
 
-    That is what the test promises, and what its brokers do not promise.
+    That is what the test promises, and what its brokers, of this release, do not promise.
     """
     words = [spec.guarantee, "ordered" if spec.ordered else "unordered"]
-    broker = systems.promises(spec)
+    broker = systems.promises(spec, release)
     system = spec.system if spec.imported is None else "the history"
     marks = broker.marks_redeliveries
     if not broker.groups:
@@ -213,17 +214,17 @@ def promised(spec: TestSpec) -> str:
 
 
 def _evidence(
-    spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str, rows: int
+    promises: str, verdict: Verdict, judged_s: float | None, story: str, rows: int
 ) -> Iterator[str]:
     """Return the lines about findings, story, faults and figures of a judged history."""
     yield ""
     yield "Times    in seconds since the start of the test"
     if verdict.findings:
-        yield f"Findings (promised: {promised(spec)})"
+        yield f"Findings (promised: {promises})"
         for finding in by_cause(verdict.findings):
             yield from _finding(finding, rows)
     else:
-        yield f"Findings (promised: {promised(spec)}): none"
+        yield f"Findings (promised: {promises}): none"
     yield ""
     if 0 < len(story) <= STORY_CHARACTERS:
         yield f"Story    {' '.join(story.split())}"

@@ -32,6 +32,7 @@ from harness.interface import (
     Mirroring,
     NodePlan,
     Portable,
+    Released,
     Schedule,
     Selective,
     System,
@@ -210,6 +211,8 @@ def compose(
         check_home(system)
         if isinstance(system, Installed) and (missing := system.missing()):
             raise UsageError(f"system {system.name}: {missing}")
+        if isinstance(system, Released):
+            system.release = system.version()
     if isinstance(system, Portable) and environment.name in _OF_THIS_MACHINE:
         _room(len(nodes), system.provision(spec).memory_mb)
     refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from checkers.verdict import CAUTIOUS, Promises
-from harness.interface import OWN, System, TestSpec, UsageError
+from harness.interface import OWN, Released, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
 
 SYSTEMS: Final[dict[str, str]] = {
@@ -71,15 +71,18 @@ def usual_policy(name: str = OWN) -> str:
     return next(iter(policies))
 
 
-def promises(spec: TestSpec) -> Promises:
-    """Return what the brokers of a test promise.
+def promises(spec: TestSpec, release: str = "") -> Promises:
+    """Return what the brokers of a test promise, if they are of this release ("": not known).
 
     For an imported history it is what any broker promises, and what was said at the import.
     """
     if spec.imported is not None:
         promised = {"fifo": spec.imported.fifo, "ack_wait_s": spec.imported.ack_wait_s}
         return Promises(**{**msgspec.structs.asdict(CAUTIOUS), **promised})
-    return of(spec).promises(spec)
+    system = of(spec)
+    if isinstance(system, Released):
+        system.release = release
+    return system.promises(spec)
 
 
 def of(spec: TestSpec) -> System:
