@@ -48,9 +48,14 @@ def need(what, lacking):
         pytest.skip(lack)
 
 
-def need_distribution(system):
-    """Of that system under test; nothing fetches one but ``.ci/install-brokers``, where it can."""
+def need_distribution(system, series=""):
+    """Of that system under test; nothing fetches one but ``.ci/install-brokers``, where it can.
+
+    Of the newest series without a name, else of that older one; its home is returned.
+    """
     variable = importlib.import_module(f"harness.systems.{system}.distribution").HOME
+    if series:
+        variable = variable.replace("_HOME", f"_{series}_HOME")
     home = os.environ.get(variable, "")
 
     def lacking():
@@ -60,6 +65,7 @@ def need_distribution(system):
         return f"no distribution of {system}: {variable} {where}"
 
     need(system.upper(), lacking)
+    return home
 
 
 def ssh_missing():

@@ -3,19 +3,32 @@
 import asyncio
 import base64
 import json
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import needs
 import psutil
 import pytest
+from msgspec import structs
 
+from checkers import api as checks
+from checkers.verdict import Verdict
 from environments.homes import Homes
 from environments.labels import STATE_DIR
 from harness.commands import cli
+from harness.history import judge, recorder
+from harness.history import store as stores
 from harness.interface import Address, InfrastructureError, Layout, Status, TestSpec, UsageError
+from harness.report import summary
+from harness.run.compose import compose
+from harness.run.conformance import Conformance
+from harness.run.talk import tried
 from harness.systems import given, registry
 from harness.systems.rabbitmq import configuration, distribution, erlang, management
 from harness.systems.rabbitmq.events import EVENTS
+from workloads.registry import queues_of
 
 WORDS = ("--system", "rabbitmq", "--policy", "quorum-queues")
 LAYOUT = Layout(
@@ -35,19 +48,23 @@ def planned(a_spec):
     return registry.of(a_spec).plan(a_spec)
 
 
-def files(node="a1", **properties):
+def files(node="a1", release=(4, 0, 5), loading=(), **properties):
     a_spec = spec(properties=properties)
     nodes = planned(a_spec)
     plan = next(each for each in nodes if each.name == node)
     return configuration.files(
         a_spec.properties, plan, nodes, LAYOUT, LISTEN, {"b1:25672": Address("127.3.2.1", 25672)},
-        "erts-13/bin", cookie="SECRET", password="hidden",
+        "erts-13/bin", release=release, loading=loading, cookie="SECRET", password="hidden",
     )  # fmt: skip
+
+
+def settings_of(made):
+    return dict(line.split(" = ") for line in made["rabbitmq.conf"].decode().splitlines())
 
 
 def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
     made = files(**{"*": {"cluster_partition_handling": "autoheal"}, "a1": {"erl.schedulers": 1}})
-    conf = dict(line.split(" = ") for line in made["rabbitmq.conf"].decode().splitlines())
+    conf = settings_of(made)
     assert conf["cluster_partition_handling"] == "autoheal"
     assert [conf[f"cluster_formation.classic_config.nodes.{n}"] for n in (1, 2, 3)] == [
         "a1@a1",
@@ -57,6 +74,7 @@ def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
     assert conf["stomp.listeners.tcp.1"] == "127.9.9.9:61613"
     assert conf["management.tcp.port"] == "15672"
     assert conf["listeners.tcp"] == "none"
+    assert int(conf["management.tcp.request_timeout"]) > 10_000_000  # else a role's kept connection ends
     assert conf["log.console.use_colors"] == "off"  # events are lines without escapes
     start = made["start"].decode()
     assert "+S 1:1" in start
@@ -64,7 +82,44 @@ def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
     assert "-erl_epmd_port 25672" in start
     assert "SECRET" not in start
     assert made[".erlang.cookie"] == b"SECRET\n"
-    assert "chmod 700 '/n x/etc'/erl" in start
+    assert "chmod 700 '/n x/etc'/erl\n" in start
+
+
+def test_a_release_is_not_given_what_has_no_effect_in_it():
+    gone = {"cluster_partition_handling", "mnesia_table_loading_retry_timeout"}
+    assert gone <= settings_of(files(release=(4, 2, 9))).keys()
+    assert (
+        not gone & settings_of(files(release=(4, 3, 0), a1={"cluster_partition_handling": "ignore"})).keys()
+    )
+
+
+def test_programs_of_a_tree_with_a_library_of_its_own_are_started_by_its_loader(tmp_path):
+    assert files()["beam.smp"] == b'#!/bin/sh\nexec /opt/erlang/erts-13/bin/beam.smp "$@"\n'
+    made = files(loading=distribution.loading("/l x/ld-linux.so.2"))
+    assert made["inet_gethost"].decode().splitlines()[1] == (
+        "exec '/l x/ld-linux.so.2' --library-path '/l x' /opt/erlang/erts-13/bin/inet_gethost \"$@\""
+    )
+    assert "chmod 700 '/n x/etc'/inet_gethost\n" in made["start"].decode()
+    assert "export BINDIR='/n x/etc'\n" in made["start"].decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "added"),
+    [
+        (["-sname", "a1"], []),
+        (["-hidden", "-x"], ["-start_epmd", "false", "-erl_epmd_port", "25672", "-dist_listen", "false"]),
+    ],
+)
+def test_a_hidden_node_is_told_that_there_is_no_epmd(tmp_path, asked, added):
+    for name, content in (("erl", files()["erl"]), ("erlexec", b'#!/bin/sh\nprintf "%s\\n" "$@"\n')):
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o755)
+    variables = {"BINDIR": str(tmp_path), "RABBITMQ_DIST_PORT": "25672"}
+    said = subprocess.run(
+        [tmp_path / "erl", *asked], env=variables, capture_output=True, text=True, check=True
+    ).stdout
+    quiet = ["-os_mon", "start_cpu_sup", "false", "-os_mon", "start_memsup", "false"]
+    assert said.splitlines() == [*quiet, *added, *asked]
 
 
 def test_names_resolve_in_each_node_to_its_own_links():
@@ -107,16 +162,65 @@ def test_groups_are_promised_by_one_active_consumer_of_the_queue():
     assert management.arguments(limited, 3)["x-delivery-limit"] == 2
     promises = registry.of(limited).promises(limited)
     assert (promises.delivery_attempts, promises.attempts) == (3, "given back")
-    assert registry.of(spec()).promises(spec()).delivery_attempts == -1
 
 
-@pytest.mark.parametrize(("workload", "limit", "groups"), [
-    ("groups", None, True), ("refusals", None, False), ("refusals", 2, True), ("mixed", None, False),
-])  # fmt: skip
-def test_who_refuses_is_promised_no_order_by_a_queue_without_a_delivery_limit(workload, limit, groups):
+@pytest.mark.parametrize(
+    ("release", "limit", "workload", "attempts"),
+    [
+        ("3.10.8", None, "queue", -1),
+        ("3.10.8", 5, "queue", 6),
+        ("3.10.8", -1, "queue", -1),
+        ("4.0.5", None, "queue", 21),
+        ("4.0.5", 5, "queue", 6),
+        ("4.0.5", -1, "queue", -1),
+        ("4.0.5", -1, "queue,subscriptions", 21),  # their queues are declared without an argument
+        ("4.0.5", 5, "queue,subscriptions", 6),
+        ("3.10.8", -1, "queue,subscriptions", -1),
+        ("", None, "queue", 21),
+    ],
+)
+def test_since_4_0_a_message_that_is_given_back_too_often_is_dropped(release, limit, workload, attempts):
     asked = {} if limit is None else {"*": {"queue.x-delivery-limit": limit}}
     test = spec(workload=workload, properties=asked)
-    assert registry.of(test).promises(test).groups is groups
+    assert registry.promises(test, release).delivery_attempts == attempts
+
+
+@pytest.mark.parametrize(("release", "workload", "limit", "groups"), [
+    ("3.10.8", "groups", None, True), ("3.10.8", "refusals", None, False), ("3.10.8", "refusals", 2, True),
+    ("3.10.8", "mixed", None, False), ("4.0.5", "refusals", None, True), ("4.0.5", "refusals", -1, False),
+    ("", "refusals", None, False), ("", "groups", None, True),
+])  # fmt: skip
+def test_who_refuses_is_promised_no_order_by_a_queue_without_a_delivery_limit(
+    release, workload, limit, groups
+):
+    asked = {} if limit is None else {"*": {"queue.x-delivery-limit": limit}}
+    test = spec(workload=workload, properties=asked)
+    assert registry.promises(test, release).groups is groups
+
+
+def test_a_queue_is_declared_as_its_release_takes_it():
+    asked = {"*": {"queue.x-delivery-limit": -1, "queue.x-max-in-memory-length": 9}}
+    older, newer = (
+        management.arguments(spec(properties=asked), 3, release) for release in ((3, 12, 1), (4, 0, 5))
+    )
+    assert older.keys() - newer.keys() == {"x-max-in-memory-length"}
+    assert newer.keys() - older.keys() == {"x-delivery-limit"}
+
+
+def test_a_stored_run_is_judged_by_what_its_release_promises(tmp_path, monkeypatch):
+    judged = []
+    monkeypatch.setattr(recorder, "recover", lambda *_, **__: None)
+    monkeypatch.setattr(checks, "rows_of", lambda _: 1)
+    monkeypatch.setattr(
+        checks, "check", lambda _, options, __: judged.append(options.broker) or Verdict(valid=True)
+    )
+    stores.save(tmp_path, stores.SPEC, spec(workload="refusals"))
+    for version in ("4.0.5", "3.10.8"):
+        stores.save(tmp_path, stores.RUN, stores.RunRecord(state="ended", versions={"rabbitmq": version}))
+        judge.judge(tmp_path, lambda: None, keep=False)
+    assert [(each.delivery_attempts, each.groups) for each in judged] == [(21, True), (-1, False)]
+    assert "rabbitmq keeps no groups" in summary.promised(spec(workload="refusals"), "3.10.8")
+    assert "rabbitmq keeps no groups" not in summary.promised(spec(workload="refusals"), "4.0.5")
 
 
 def status(name, *queues):
@@ -157,8 +261,8 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"jepsen-run: system rabbitmq: {tmp_path}: no sbin/rabbitmq-server; install it, ")
     assert line.endswith(". To get it: apt-get install rabbitmq-server")
-    distribute(tmp_path, "4.1.0", "bin/..")
-    assert "is RabbitMQ 4.1.0: only 3.10 to 3.12 can be tested" in distribution.missing()
+    distribute(tmp_path, "3.9.13", "bin/..")
+    assert "is RabbitMQ 3.9.13: only 3.10 and later can be tested" in distribution.missing()
     newer = tmp_path / "unpacked"
     distribute(newer, erlang_at="elsewhere")
     monkeypatch.setenv(distribution.HOME, str(newer))
@@ -170,6 +274,37 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
     monkeypatch.setenv("PATH", "/nowhere")
     found = distribution.find_distribution()
     assert (found.version, found.erlang) == ("3.10.8", newer / "usr/lib/erlang")
+
+
+@pytest.mark.parametrize(
+    ("version", "warned"), [("3.10.8", False), ("3.13.7", True), ("4.0.5", False), ("4.3.1", True)]
+)
+def test_a_release_that_was_never_tried_is_tried_with_a_warning(tmp_path, monkeypatch, version, warned):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    distribute(tmp_path, version)
+    test = compose(spec())
+    assert test.system.release == version
+    start = f"warning: RabbitMQ {version} is untried (tried: 3.10 to 3.12, 4.0): "
+    assert [line.startswith(start) for line in test.warnings] == [True] * warned
+
+
+def test_a_setting_without_effect_is_said(tmp_path, monkeypatch):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    distribute(tmp_path, "4.0.5")
+    asked = {"a1": {"cluster_partition_handling": "ignore"}, "*": {"queue.x-max-in-memory-length": 9}}
+    (line,) = compose(spec(properties=asked)).warnings
+    assert line == (
+        "warning: --set *:queue.x-max-in-memory-length: it has no effect since RabbitMQ 4.0, "
+        "and 4.0.5 is not given it"
+    )
+    distribute(tmp_path, "4.3.1")
+    _, first, second = compose(spec(properties=asked)).warnings
+    assert first.startswith("warning: --set *:queue.x-max-in-memory-length: ")
+    assert second.startswith(
+        "warning: --set a1:cluster_partition_handling: it has no effect since RabbitMQ 4.3, "
+    )
 
 
 def test_one_that_is_installed_needs_no_home(tmp_path, monkeypatch):
@@ -191,6 +326,50 @@ def test_what_is_found_here_is_brought_to_other_machines(tmp_path, monkeypatch):
         "erlang": str(tmp_path / "usr/lib/erlang"),
     }
     assert set(Homes(provision).executable) >= {"erlang/bin/erl_call", "erlang/erts-13.1.5/bin/erlexec"}
+
+
+LISTED = """\
+\tlinux-vdso.so.1 (0x00007ffe)
+\tlibz.so.1 => {0}/libz.so.1 (0x00007f01)
+\tlibgone.so.1 => not found
+\t/lib64/ld-linux.so.2 => {0}/ld-linux.so.2 (0x00007f03)
+"""
+"""What a loader lists of a program."""
+
+
+def test_other_machines_get_the_libraries_of_its_programs(tmp_path, monkeypatch):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    distribute(tmp_path)
+    place = tmp_path / "usr/lib/some-gnu"
+    place.mkdir()
+    (place / "libz.so.1").touch()
+    loader = place / "ld-linux.so.2"
+    loader.write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\ncat <<'END'\n{LISTED.format(place)}END\n")
+    loader.chmod(0o755)
+    system = registry.get("rabbitmq")
+    provision = system.provision(spec())
+    assert provision.files == {
+        f"libraries/{name}": f"{place}/{name}" for name in ("ld-linux.so.2", "libz.so.1")
+    }
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert f"--library-path {place} --list {tmp_path}/usr/lib/erlang/erts-13.1.5/bin/beam.smp" in asked
+    brought = Homes(provision)
+    assert ("libraries/ld-linux.so.2" in brought.executable, "libraries/libz.so.1" in brought.files) == (
+        True,
+        True,
+    )
+    homes = {name: f"/opt/{name}" for name in provision.names}
+    nodes = planned(spec())
+    here, there = (
+        system.files(spec(), nodes[0], nodes, structs.replace(LAYOUT, homes=each), LISTEN, {})[
+            "erlexec"
+        ].decode()
+        for each in (provision.directories, homes)
+    )
+    program = "erts-13.1.5/bin/erlexec"
+    assert f"exec {loader} --library-path {place} {tmp_path}/usr/lib/erlang/{program} " in here
+    assert f"exec /opt/libraries/ld-linux.so.2 --library-path /opt/libraries /opt/erlang/{program} " in there
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -377,7 +556,9 @@ def left_behind():
     found = []
     for process in psutil.process_iter():
         try:
-            if process.name() in ("beam.smp", "epmd", "erl_child_setup") and STATE_DIR in process.environ():
+            if {"beam.smp", "epmd", "erl_child_setup"} & {
+                Path(word).name for word in process.cmdline()
+            } and STATE_DIR in process.environ():
                 found.append(process)
         except psutil.Error:
             pass
@@ -399,9 +580,42 @@ def test_a_killed_node_is_followed_by_others_and_nothing_is_left(tmp_path, capsy
     assert left_behind() == []
 
 
+async def stated(test, store):
+    """What the row of each of these statements says of a real node."""
+    await test.environment.deploy(test.system, test.spec, test.nodes, store)
+    try:
+        conforming = Conformance(test, lambda row: None)
+        rows = [await conforming._row("starts", conforming._starts)]
+        talk = conforming._talk("a1", iter(queues_of(test.spec)), iter(()))
+        rows.append(await tried("browse", "", talk.browses))
+        rows.append(await conforming._row("stops", conforming._stops))
+    finally:
+        await test.environment.teardown()
+    return [f"{row.what}: {row.state}, {row.seen}" for row in rows]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "series",
+    [
+        pytest.param("", marks=pytest.mark.distribution("rabbitmq"), id="newest"),
+        pytest.param("3", marks=pytest.mark.distribution("rabbitmq", "3")),
+    ],
+)
+def test_a_node_starts_shows_its_store_and_stops(tmp_path, monkeypatch, series):
+    """A message of its log has another form in 4.0 than in 3.10."""
+    monkeypatch.setenv(distribution.HOME, needs.need_distribution("rabbitmq", series))
+    assert asyncio.run(stated(compose(spec(pairs=1, queues=5)), tmp_path)) == [
+        "starts: as said, a1 live",
+        "browse: as said, 3 shown twice, 3 delivered after it",
+        "stops: as said, a1 ended (0)",
+    ]
+    assert left_behind() == []
+
+
 @pytest.mark.cluster
 @pytest.mark.distribution("rabbitmq")
 def test_a_node_that_is_not_there_is_said_by_erl_call():
-    program = distribution.find_distribution().erlang / "bin" / "erl_call"
+    program = distribution.find_distribution().program("erl_call")
     with pytest.raises(OSError, match="failed to connect"):
         asyncio.run(erlang.evaluate(program, Address("127.0.0.1", 1), "SECRET", "done."))

@@ -159,4 +159,6 @@ def test_a_distribution_is_missed_by_its_name(tmp_path, monkeypatch):
     with pytest.raises(pytest.fail.Exception, match="REQUIRE_ARTEMIS=1, but no distribution of artemis"):
         needs.need_distribution("artemis")
     monkeypatch.setenv(artemis.HOME, str(tmp_path))
-    needs.need_distribution("artemis")
+    assert needs.need_distribution("artemis") == str(tmp_path)
+    with pytest.raises(pytest.fail.Exception, match="JEPSEN_RUN_ARTEMIS_2_HOME names none"):
+        needs.need_distribution("artemis", "2")

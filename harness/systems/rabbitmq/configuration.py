@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from harness.interface import Address, Layout, NodePlan
 from harness.systems.hosts_file import hosts_file
-from harness.systems.rabbitmq import properties
+from harness.systems.rabbitmq import distribution, properties
 from harness.systems.rabbitmq.distribution import ERLANG, SERVER
 
 PORTS: Final = {"stomp": 61613, "cluster": 25672, "admin": 15672}
@@ -35,6 +35,7 @@ _FIXED: Final[Mapping[str, Any]] = {
     "listeners.tcp": "none",
     "stomp.implicit_connect": "false",
     "management.tcp.max_keepalive": 1_000_000_000,  # clients that ask for roles keep their connection
+    "management.tcp.request_timeout": 86_400_000,  # 4.0 closes it after 5 s without a question
     "loopback_users": "none",
     "log.console": "true",
     "log.console.level": "info",
@@ -43,6 +44,20 @@ _FIXED: Final[Mapping[str, Any]] = {
     "cluster_formation.peer_discovery_backend": "classic_config",
 }
 _PLUGINS: Final = b"[rabbitmq_management,rabbitmq_stomp].\n"
+
+_ERL: Final = b"""#!/bin/sh
+case " $* " in
+*" -hidden "*)
+    set -- -start_epmd false -erl_epmd_port "$RABBITMQ_DIST_PORT" -dist_listen false "$@" ;;
+esac
+exec "$BINDIR/erlexec" -os_mon start_cpu_sup false -os_mon start_memsup false "$@"
+"""
+"""Erlang's ``erl``, which in its distribution knows only the place that it was built for.
+
+Since 4.0 a node that starts asks its peers through a second, hidden node. RabbitMQ does not tell
+that node how to do without epmd. Programs that watch the machine are not started: RabbitMQ says so
+itself, but only after Erlang has started them.
+"""
 
 _NO_EPMD: Final = 1
 """A port on which nothing listens: nodes must not find the machine's epmd."""
@@ -62,14 +77,17 @@ def files(
     hosts: Mapping[str, Address],
     runtime: str,
     *,
+    release: tuple[int, ...],
+    loading: Sequence[str],
     cookie: str,
     password: str,
 ) -> dict[str, bytes]:
     """Return the content of each file by name.
 
-    ``runtime`` is the directory of Erlang's programs within its tree.
+    ``runtime`` is the directory of Erlang's programs within its tree. ``loading`` are the words
+    before the name of a program on the node's machine.
     """
-    settings = {**_DEFAULTS, **properties.chosen(assigned, node)}
+    settings = properties.effective({**_DEFAULTS, **properties.chosen(assigned, node)}, release)
     machine = {name: settings.pop(name) for name in (properties.SCHEDULERS, properties.TICK)}
     return {
         "rabbitmq.conf": _settings(settings, nodes, listen, password),
@@ -77,9 +95,17 @@ def files(
         "hosts": hosts_file(node, listen, hosts),
         "inetrc": f'{{hosts_file, "{layout.etc}/hosts"}}.\n{{lookup, [file]}}.\n'.encode(),
         COOKIE: f"{cookie}\n".encode(),
-        "erl": b'#!/bin/sh\nexec "$BINDIR/erlexec" "$@"\n',
-        "start": _start(node, layout, listen["cluster"], runtime, machine),
+        "erl": _ERL,
+        **{
+            name: _program((*loading, f"{layout.homes[ERLANG]}/{runtime}/{name}"))
+            for name in distribution.PROGRAMS
+        },
+        "start": _start(node, layout, listen["cluster"], machine),
     }
+
+
+def _program(words: Sequence[str]) -> bytes:
+    return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode()
 
 
 def _settings(
@@ -101,9 +127,7 @@ def _settings(
     return "".join(f"{name} = {value}\n" for name, value in lines.items()).encode()
 
 
-def _start(
-    node: NodePlan, layout: Layout, cluster: Address, runtime: str, machine: Mapping[str, Any]
-) -> bytes:
+def _start(node: NodePlan, layout: Layout, cluster: Address, machine: Mapping[str, Any]) -> bytes:
     """Return a script that becomes the distribution's own, and then the virtual machine.
 
     So there is one process.
@@ -123,7 +147,7 @@ def _start(
     variables = {
         "HOME": layout.etc,  # the cookie is here
         "ROOTDIR": erlang,
-        "BINDIR": f"{erlang}/{runtime}",
+        "BINDIR": layout.etc,  # our erl is here, and what starts the other programs
         "EMU": "beam",
         "PROGNAME": "erl",
         "ERL_INETRC": f"{layout.etc}/inetrc",
@@ -144,7 +168,7 @@ def _start(
     }
     lines = [
         f"chmod 400 {shlex.quote(layout.etc)}/{COOKIE}",
-        f"chmod 700 {shlex.quote(layout.etc)}/erl",
+        *(f"chmod 700 {shlex.quote(layout.etc)}/{name}" for name in ("erl", *distribution.PROGRAMS)),
         *(f"export {key}={shlex.quote(str(value))}" for key, value in variables.items()),
         f"export PATH={shlex.quote(layout.etc)}:{shlex.quote(erlang)}/bin:$PATH",
         f"exec sh {shlex.quote(server)}/sbin/rabbitmq-server",

@@ -1,24 +1,32 @@
 """The RabbitMQ and the Erlang/OTP that the person has on this machine, installed or only unpacked.
 
 Nothing is downloaded here: if something is missing, ``missing`` says which command fetches it.
+
+A tree of packages may have its own C library, newer than that of this machine; its programs are
+then started by its own loader. Other machines and containers get the libraries of these programs
+from here, whatever they have themselves.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from harness.interface import InfrastructureError, Lack
+from harness.systems import release
 from harness.systems.given import given_home
 
 HOME: Final = "JEPSEN_RUN_RABBITMQ_HOME"
 """The environment variable that says where it is installed or unpacked."""
 
-SERVER, ERLANG = "rabbitmq", "erlang"
+SERVER, ERLANG, LIBRARIES = "rabbitmq", "erlang", "libraries"
 """The names of its directories, see ``Layout.homes``."""
 
 INSTALLED: Final = "/"
@@ -36,8 +44,16 @@ They are those of RabbitMQ's archive, of a package's own directory, and of a tre
 """
 
 _ERLANGS: Final = ("usr/lib/erlang", "lib/erlang", "erlang", "../erlang")
-_OLDEST, _NEWEST = (3, 10), (3, 12)
-"""The known versions: from 3.13 on a queue's log has a form that ``browse`` cannot read."""
+_LOADERS: Final = ("usr/lib/*/ld-*.so*", "lib/*/ld-*.so*")
+PROGRAMS: Final = ("erlexec", "beam.smp", "erl_child_setup", "inet_gethost")
+"""Those of Erlang's programs of which a node consists."""
+
+_OLDEST: Final = (3, 10)
+_TRIED: Final = ((3, 10), (3, 11), (3, 12), (4, 0))
+_TRIED_WORDS: Final = "3.10 to 3.12, 4.0"
+
+_LIBRARY: Final = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+"""A library, and the loader itself, in what a loader lists."""
 
 _FETCH: Final = "apt-get install rabbitmq-server"
 
@@ -49,12 +65,38 @@ class _LackingError(InfrastructureError):
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of RabbitMQ's own tree, of Erlang's, and of Erlang's programs."""
+    """The places of RabbitMQ's own tree, of Erlang's, and of Erlang's programs.
+
+    ``loader`` is that of the tree, with the C library next to it; None: this machine's.
+    """
 
     server: Path
     erlang: Path
     runtime: Path
     version: str
+    loader: Path | None = None
+
+    @property
+    def loading(self) -> tuple[str, ...]:
+        """The words before the name of a program on this machine."""
+        return () if self.loader is None else loading(str(self.loader))
+
+    def program(self, name: str) -> tuple[str, ...]:
+        """Return the words that run one of Erlang's programs on this machine."""
+        return (*self.loading, str(self.erlang / "bin" / name))
+
+    def libraries(self) -> Mapping[str, str]:
+        """Return the files, by name, without which the programs cannot run on other machines.
+
+        The loader is the first of them; there are none if the programs need none. Raises
+        InfrastructureError.
+        """
+        return _libraries(self)
+
+
+def loading(loader: str) -> tuple[str, ...]:
+    """Return the words by which a loader runs a program with the libraries next to it."""
+    return (loader, "--library-path", loader.rpartition("/")[0])
 
 
 def lack() -> Lack | None:
@@ -83,14 +125,22 @@ def find_distribution() -> Distribution:
         )
     server = servers[-1].parent.parent
     version = _version(server)
-    numbers = tuple(int(number) for number in version.split(".")[:2]) if version else ()
-    if not _OLDEST <= numbers <= _NEWEST:
-        oldest, newest = (".".join(map(str, version_bound)) for version_bound in (_OLDEST, _NEWEST))
+    numbers = release.numbers(version)[:2]
+    if numbers < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
         raise _LackingError(
             f"{server} is RabbitMQ {version or 'of an unknown version'}: "
-            f"only {oldest} to {newest} can be tested"
+            f"only {oldest} and later can be tested"
         )
-    return Distribution(server=server, version=version, **_erlang(place))
+    return Distribution(server=server, version=version, loader=_loader(place), **_erlang(place))
+
+
+def untried() -> str:
+    """Return the warning of a release that was never tried; "" for all others."""
+    version = find_distribution().version
+    return (
+        "" if release.numbers(version)[:2] in _TRIED else release.untried("RabbitMQ", version, _TRIED_WORDS)
+    )
 
 
 def _version(server: Path) -> str:
@@ -114,3 +164,31 @@ def _erlang(place: Path) -> dict[str, Path]:
         if runtimes and (root / "bin" / "erl_call").exists():
             return {"erlang": root.resolve(), "runtime": runtimes[-1].parent.resolve()}
     raise _LackingError(f"no Erlang/OTP, neither in {place} nor on the PATH")
+
+
+def _loader(place: Path) -> Path | None:
+    """Return the loader of a tree of packages that has one."""
+    if place == Path(INSTALLED):
+        return None
+    return next((path for pattern in _LOADERS for path in sorted(place.glob(pattern))), None)
+
+
+@functools.cache
+def _libraries(distribution: Distribution) -> Mapping[str, str]:
+    programs = [str(path) for path in _linked(distribution)]
+    loader = distribution.loading
+    commands = [(*loader, "--list", path) for path in programs] if loader else [("ldd", *programs)]
+    try:
+        lists = [subprocess.run(command, capture_output=True, text=True, check=False) for command in commands]
+    except OSError as error:
+        raise InfrastructureError(f"rabbitmq: the libraries of Erlang cannot be listed: {error}") from error
+    places = {Path(place).name: place for done in lists for place in _LIBRARY.findall(done.stdout)}
+    loaders = [name for name in places if name.startswith("ld-")]
+    return {name: places[name] for name in (*loaders[:1], *sorted(places.keys() - {*loaders}))}
+
+
+def _linked(distribution: Distribution) -> Iterator[Path]:
+    """Yield the programs of a node, and the libraries that it loads while it runs."""
+    yield from (distribution.runtime / name for name in PROGRAMS)
+    yield from sorted(distribution.erlang.glob("lib/**/*.so"))
+    yield from sorted(distribution.server.glob("plugins/**/*.so"))

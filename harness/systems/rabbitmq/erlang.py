@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,14 +21,14 @@ PATIENCE_S: Final = 30
 _DONE: Final = b"{ok, done}"
 
 
-async def evaluate(program: Path, address: Address, cookie: str, expressions: str) -> bytes:
+async def evaluate(program: Sequence[str], address: Address, cookie: str, expressions: str) -> bytes:
     """Return what the expressions print; the last of them has the value ``done``.
 
     Raises OSError if there is no answer, or if the expressions fail.
     """
     with _home(cookie) as home:
         process = await asyncio.create_subprocess_exec(
-            program,
+            *program,
             *("-address", str(address), "-timeout", str(PATIENCE_S), "-r", "-fetch_stdout", "-e"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

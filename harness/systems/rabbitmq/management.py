@@ -20,6 +20,7 @@ from harness.interface import LIVE, TOPIC, Address, InfrastructureError, Status,
 from harness.systems.rabbitmq import distribution, erlang, properties
 from harness.systems.rabbitmq.configuration import USER, node_name
 from harness.systems.rabbitmq.http_api import HttpApi
+from harness.systems.release import numbers
 from workloads.registry import grouped, queues_of
 
 GROUP: Final = "JMSXGroupID"
@@ -35,7 +36,10 @@ _DECLARE_S: Final = 30.0
 _READ: Final = """
 Text = fun(T) when is_binary(T) -> T; (_) -> null end,
 Message = fun(M) ->
-    Content = element(4, M),
+    Content = case M of
+        {basic_message, _, _, C, _, _} -> C;
+        Container -> mc:protocol_state(mc:prepare(read, mc:convert(mc_amqpl, Container)))
+    end,
     Body = iolist_to_binary(lists:reverse(element(6, Content))),
     Headers = case rabbit_basic:extract_headers(Content) of undefined -> []; Table -> Table end,
     Group = case lists:keyfind(<<"GROUP">>, 1, Headers) of {_, _, G} -> Text(G); false -> null end,
@@ -64,7 +68,8 @@ done.
 """The expressions that print the queues that the node leads.
 
 Each queue has the messages to be delivered and the number of those in delivery. Any member knows
-the leader of a queue: a node's own member may have ended while the node continues.
+the leader of a queue: a node's own member may have ended while the node continues. Since 3.13 a
+message of the log may be a message container instead of a message of AMQP 0-9-1.
 """
 
 _STOP: Final = "spawn(fun() -> rabbit:stop_and_halt() end), done.\n"
@@ -85,6 +90,7 @@ class Management:
     """The part of a system that asks its nodes; its secrets belong to one run."""
 
     def __init__(self) -> None:
+        self.release = ""
         self.password = secrets.token_hex(16)
         self.cookie = secrets.token_hex(16).upper()
         self._roles = HttpApi(USER, self.password)
@@ -119,12 +125,11 @@ class Management:
         first = next(iter(admins.values()))
         members = {node_name(name) for name in admins}
         for queue in queues_of(spec):
-            await self._declare(first, queue, members, arguments(spec, len(members)))
+            await self._declare(first, queue, members, arguments(spec, len(members), numbers(self.release)))
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Return the stored messages; each queue is read from the node that leads it."""
-        installed = distribution.find_distribution()
-        program = installed.erlang / "bin" / "erl_call"
+        program = distribution.find_distribution().program("erl_call")
         printed = await erlang.evaluate(program, await self._port(admin), self.cookie, _READ)
         stored = []
         for queue in msgspec.json.decode(printed, type=list[_Queue]):
@@ -148,7 +153,7 @@ class Management:
         """Stop a node as ``rabbitmqctl stop`` does; other nodes then lead what it led."""
         if failover is False:
             raise OSError("what a node of RabbitMQ leads others lead when it is stopped")
-        program = distribution.find_distribution().erlang / "bin" / "erl_call"
+        program = distribution.find_distribution().program("erl_call")
         await erlang.evaluate(program, await self._port(admin), self.cookie, _STOP)
 
     async def _declare(
@@ -197,7 +202,7 @@ class Management:
         raise OSError(f"{admin}: {overview['node']} has no distribution port")
 
 
-def arguments(spec: TestSpec, members: int) -> dict[str, Any]:
+def arguments(spec: TestSpec, members: int, release: tuple[int, ...] = ()) -> dict[str, Any]:
     """Return the arguments of a queue's declaration.
 
     Groups are kept together by one active consumer of the queue.
@@ -206,5 +211,5 @@ def arguments(spec: TestSpec, members: int) -> dict[str, Any]:
         "x-queue-type": "quorum",
         "x-quorum-initial-group-size": members,
         "x-single-active-consumer": grouped(spec.workload),
-        **properties.queue_arguments(spec.properties),
+        **properties.queue_arguments(spec.properties, release),
     }

@@ -42,6 +42,19 @@ KNOWN: Final[Mapping[str, type]] = {
 }
 """Property -> type."""
 
+WITHOUT_EFFECT: Final[Mapping[str, tuple[int, ...]]] = {
+    "queue.x-max-in-memory-length": (4, 0),
+    "cluster_partition_handling": (4, 3),
+    "mnesia_table_loading_retry_limit": (4, 3),
+    "mnesia_table_loading_retry_timeout": (4, 3),
+}
+"""The properties that have no effect any more, each with the first release in which it has none."""
+
+LIMITED: Final = (4, 0)
+"""The first release in which a queue without a delivery limit has one, ``USUAL_LIMIT``."""
+USUAL_LIMIT: Final = 20
+_LIMIT: Final = "x-delivery-limit"
+
 _PARTITION_HANDLING: Final = ("pause_minority", "ignore", "autoheal")
 
 
@@ -63,11 +76,37 @@ def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan | None = No
     return values
 
 
-def queue_arguments(assigned: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the optional arguments of queues that a spec asks for."""
+def effective(settings: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, Any]:
+    """Return the settings that have an effect in a release."""
     return {
-        name.removeprefix(QUEUE): value for name, value in chosen(assigned).items() if name.startswith(QUEUE)
+        name: value
+        for name, value in settings.items()
+        if name not in WITHOUT_EFFECT or release < WITHOUT_EFFECT[name]
     }
+
+
+def queue_arguments(
+    assigned: Mapping[str, Mapping[str, Any]], release: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Return the optional arguments of queues that a spec asks for.
+
+    No limit of deliveries (-1) is what a queue without that argument has in older releases, which
+    refuse -1.
+    """
+    named = {
+        name.removeprefix(QUEUE): value
+        for name, value in effective(chosen(assigned), release).items()
+        if name.startswith(QUEUE)
+    }
+    if release < LIMITED and named.get(_LIMIT, 0) < 0:
+        del named[_LIMIT]
+    return named
+
+
+def delivery_limit(arguments: Mapping[str, Any], release: tuple[int, ...]) -> int | None:
+    """Return how often a queue delivers a message again that is given back; None: for ever."""
+    limit = arguments.get(_LIMIT, USUAL_LIMIT if release >= LIMITED else -1)
+    return None if limit < 0 else limit
 
 
 def _checked(where: str, name: str, value: Any) -> Any:

@@ -26,12 +26,10 @@ from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
 from harness.systems.rabbitmq.management import BETWEEN, GROUP, Management, arguments
-from workloads.registry import grouped, refusing
+from harness.systems.release import numbers
+from workloads.registry import grouped, refusing, topics_of
 
 QUORUM_QUEUES: Final = "quorum-queues"
-_LIBRARIES: Final = ("libssl3", "libstdc++6", "libtinfo6", "zlib1g")
-"""The libraries that Debian's Erlang is linked with."""
-
 _NODE_MB: Final = 250
 
 
@@ -39,7 +37,7 @@ class RabbitmqSystem(Management):
     """``harness.interface.System`` for nodes of a distribution that the person has installed."""
 
     name = "rabbitmq"
-    summary = "RabbitMQ 3.10 to 3.12: quorum queues over STOMP"
+    summary = "RabbitMQ 3.10 to 4.0: quorum queues over STOMP"
     policies: Mapping[str, PolicySummary] = {
         QUORUM_QUEUES: PolicySummary(
             description="nodes of one cluster; a majority of each queue's members decides"
@@ -92,10 +90,18 @@ class RabbitmqSystem(Management):
         Quorum Queues). So no order is promised to consumers that refuse.
 
         A message that is given back more often than its delivery limit says is dropped
-        (``return_one`` of ``rabbit_fifo``), whatever gave it back.
+        (``return_one`` of ``rabbit_fifo``), whatever gave it back. Since 4.0 every queue has a
+        limit unless it is declared with -1; those of subscriptions, which the STOMP adapter
+        declares, have the usual one. Of an unknown release a limit may be there, and may not.
         """
-        queue_arguments = arguments(spec, spec.pairs)
-        limit = queue_arguments.get("x-delivery-limit")
+        release = numbers(self.release)
+        queue_arguments = arguments(spec, spec.pairs, release)
+        limit = properties.delivery_limit(queue_arguments, release)
+        newer = release or properties.LIMITED
+        limits = [properties.delivery_limit(queue_arguments, newer)]
+        if topics_of(spec):
+            limits.append(properties.delivery_limit({}, newer))
+        attempts = [returns + 1 for returns in limits if returns is not None]
         waits = [properties.chosen(spec.properties, node).get(properties.TIMEOUT) for node in self.plan(spec)]
         waits_ms = [wait for wait in waits if wait is not None]
         in_order = queue_arguments["x-single-active-consumer"] and (
@@ -104,7 +110,7 @@ class RabbitmqSystem(Management):
         return Promises(
             nack="requeue",
             groups=not grouped(spec.workload) or in_order,
-            delivery_attempts=-1 if limit is None else limit + 1,
+            delivery_attempts=min(attempts, default=-1),
             attempts="given back",
             keeps_dead_letters=False,
             durable_acks=False,
@@ -166,6 +172,18 @@ class RabbitmqSystem(Management):
         """Return the version of the distribution."""
         return distribution.find_distribution().version
 
+    def warnings(self, spec: TestSpec) -> Sequence[str]:
+        """Return that the release is untried, and which settings have no effect in it."""
+        version = distribution.find_distribution().version
+        assigned = {(node, name) for node, values in spec.properties.items() for name in values}
+        without_effect = [
+            f"--set {node}:{name}: it has no effect since RabbitMQ "
+            f"{'.'.join(map(str, properties.WITHOUT_EFFECT[name]))}, and {version} is not given it"
+            for node, name in sorted(assigned)
+            if not properties.effective({name: None}, numbers(version))
+        ]
+        return [*filter(None, [distribution.untried()]), *without_effect]
+
     def unplaced(self, environment: str) -> str:
         """Return "": the distribution that is found here is brought to any environment."""
         del environment
@@ -176,11 +194,11 @@ class RabbitmqSystem(Management):
         del spec
         installed = distribution.find_distribution()
         return Provision(
-            packages=_LIBRARIES,
             directories={
                 distribution.SERVER: str(installed.server),
                 distribution.ERLANG: str(installed.erlang),
             },
+            files={f"{distribution.LIBRARIES}/{name}": path for name, path in installed.libraries().items()},
             leave_out=("*/src/*", "*/include/*", "*/examples/*"),
             memory_mb=_NODE_MB,
         )
@@ -196,6 +214,10 @@ class RabbitmqSystem(Management):
     ) -> dict[str, bytes]:
         """Return the files of a node; all nodes must have the announced distribution port."""
         installed = distribution.find_distribution()
+        libraries = layout.homes.get(distribution.LIBRARIES)
+        loading = installed.loading
+        if libraries is not None:
+            loading = distribution.loading(f"{libraries}/{next(iter(installed.libraries()))}")
         return configuration.files(
             spec.properties,
             node,
@@ -204,6 +226,8 @@ class RabbitmqSystem(Management):
             listen,
             hosts,
             str(installed.runtime.relative_to(installed.erlang)),
+            release=numbers(installed.version),
+            loading=loading,
             cookie=self.cookie,
             password=self.password,
         )
