@@ -8,14 +8,15 @@ from pathlib import Path
 from checkers.verdict import Verdict
 from harness.claims.scenarios.scenario import Judgement, Scenario
 from harness.claims.scenarios.seen import ObservedRun
+from harness.history import store as stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
     """A run of a scenario or probe.
 
-    It has what was wrong with the run ("" if nothing), what the run found, and its directory.
-    ``judgement`` exists only for a scenario that was judged.
+    It has what was wrong with the run ("" if nothing), what the run found, its directory, and the
+    release of its brokers. ``judgement`` exists only for a scenario that was judged.
     """
 
     problem: str
@@ -23,6 +24,7 @@ class Ran:
     found: frozenset[str] = frozenset()
     store: Path | None = None
     judgement: Judgement | None = None
+    release: str = ""
 
 
 def judged(scenario: Scenario, store: Path, verdict: Verdict) -> Ran:
@@ -35,4 +37,5 @@ def judged(scenario: Scenario, store: Path, verdict: Verdict) -> Ran:
         found=run.grave,
         store=store,
         judgement=judgement,
+        release=stores.load_run(store).release(scenario.spec),
     )

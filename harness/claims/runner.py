@@ -81,7 +81,7 @@ class ScenarioRuns:
         if isinstance(self.scenario, Probe):
             return ()
         surplus = ordered(self.scenario.surplus(run.found, run.problem))
-        return known.reviewed_kinds(surplus, self.scenario.spec, self.entries)
+        return known.reviewed_kinds(surplus, self.scenario.spec, self.entries, release=run.release)
 
     @property
     def as_expected(self) -> int:
@@ -266,7 +266,7 @@ def _summary(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> list[str]:
 
 def _matched(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> Iterator[str]:
     runs = [
-        (row.scenario.spec, run.found)
+        known.JudgedRun(row.scenario.spec, run.found, run.release)
         for row in rows
         if isinstance(row.scenario, Scenario)
         for run in row.runs

@@ -181,9 +181,26 @@ def system(default: str | None = None) -> Callable[[Command], Command]:
     """Return ``--system``, with ``default`` if it is not given, and ``--system-home``."""
 
     def add_options(command: Command) -> Command:
-        return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")(home()(command))
+        return system_name(default)(home()(command))
 
     return add_options
+
+
+def system_name(default: str | None = None) -> Callable[[Command], Command]:
+    """Return ``--system`` alone, with ``default`` if it is not given."""
+    return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")
+
+
+def homes() -> Callable[[Command], Command]:
+    """Return ``--system-home`` for a command that compares releases, as ``homes``."""
+    return click.option(
+        "--system-home",
+        "homes",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        callback=lambda _, __, paths: tuple(str(path.expanduser()) for path in paths),
+        help="Directory of the brokers' unpacked distribution; once for each release to compare.",
+    )
 
 
 def home() -> Callable[[Command], Command]:

@@ -9,6 +9,7 @@ import click
 
 from harness.commands import options
 from harness.history.known import KnownFinding
+from harness.interface import OWN
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
@@ -21,7 +22,8 @@ from harness.history.known import KnownFinding
     "--environment",
     help="Where the brokers run; outside the simulation, the runs are made one after another [simulation].",
 )
-@options.system()
+@options.system_name()
+@options.homes()
 @options.listed(
     "--policy", "policies", "Policies, separated by commas [replication, or the only policy of the system]."
 )
@@ -47,21 +49,34 @@ from harness.history.known import KnownFinding
 )
 @options.volume()
 def sweep_command(
-    runs: int | None, store: Path | None, accepted: tuple[KnownFinding, ...] | None, **given: Any
+    runs: int | None,
+    store: Path | None,
+    accepted: tuple[KnownFinding, ...] | None,
+    homes: tuple[str, ...],
+    **given: Any,
 ) -> int:
     """Make many runs, and count what breaks.
 
-    A sweep counts how often each nemesis breaks each policy. One Spark job judges all simulated
-    runs.
+    A sweep counts how often each nemesis breaks each policy, and compares releases of the brokers
+    if several are given. One Spark job judges all simulated runs.
     """
     from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above
+    from harness.systems import registry as systems  # noqa: PLC0415 - as above
+    from harness.systems.given import releases  # noqa: PLC0415 - as above
 
     request = {name: given.pop(name) for name in options.EXPLORING}
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     if store is not None:
         store = options.resumed(store, fields)
         plan = plans.SweepPlan.load(store, runs=runs)
+        by_release = releases(systems.get(plan.base.system), homes)
+        plan.check_releases(by_release)
     else:
-        plan = plans.sweep_plan(fields, runs or 100)
-    return sweep.run(plans.ExploreRequest(plan=plan, store=store, known=accepted, **request))
+        system = fields.get("system", OWN)
+        fields.setdefault("policies", (systems.usual_policy(system),))
+        by_release = releases(systems.get(system), homes)
+        plan = plans.sweep_plan(fields, runs or 100, by_release)
+    return sweep.run(
+        plans.ExploreRequest(plan=plan, store=store, known=accepted, homes=by_release, **request)
+    )

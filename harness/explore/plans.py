@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -83,17 +83,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         return f"store: {store}" + (f" ({made} of the runs are there already)" if made else "")
 
     @classmethod
-    def resume_line(cls, store: Path) -> str:
-        """Return the command that continues the search or sweep."""
-        return program.command(cls.noun, "--resume", str(store))
+    def resume_line(cls, store: Path, homes: Collection[str] = ()) -> str:
+        """Return the command that continues the search or sweep; ``homes`` are of other brokers."""
+        given = [word for home in homes if home for word in ("--system-home", home)]
+        return program.command(cls.noun, "--resume", str(store), *given)
 
     @contextlib.contextmanager
-    def resumable(self, store: Path) -> Iterator[None]:
+    def resumable(self, store: Path, homes: Collection[str] = ()) -> Iterator[None]:
         """Add the command that continues to every error of the machine that the body raises."""
         try:
             yield
         except (OSError, InfrastructureError) as error:
-            raise InfrastructureError(f"{error}; continue with: {self.resume_line(store)}") from error
+            raise InfrastructureError(f"{error}; continue with: {self.resume_line(store, homes)}") from error
 
     @classmethod
     def load(cls, store: Path, **changes: Any) -> Self:
@@ -139,7 +140,8 @@ class ExploreRequest(Generic[Planned]):
 
     ``store`` is the directory of one to continue; None begins one below ``root``. If
     ``spark_master`` is given, Spark makes the runs and judges those of a sweep; else so many
-    processes do (``jobs``). ``known`` are the findings that a sweep accepts.
+    processes do (``jobs``). ``known`` are the findings that a sweep accepts. ``homes`` are the
+    distributions of the releases that a sweep compares.
     """
 
     plan: Planned
@@ -149,6 +151,7 @@ class ExploreRequest(Generic[Planned]):
     spark_master: str | None = None
     as_json: bool = False
     known: Sequence[KnownFinding] | None = None
+    homes: Mapping[str, str] = field(default_factory=dict)
 
 
 class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -173,16 +176,24 @@ class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A policy and the one nemesis that breaks it: each run of a sweep belongs to a cell."""
+    """A policy and the one nemesis that breaks it: each run of a sweep belongs to a cell.
+
+    ``release`` is that of the brokers, "" of our own.
+    """
 
     policy: str
     nemesis: str
+    release: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.release, self.policy, self.nemesis)))
 
 
 class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """Everything that decides a sweep: ``sweep.json``.
 
-    Run ``n`` belongs to cell ``n`` modulo their number.
+    Run ``n`` belongs to cell ``n`` modulo their number. Cells that differ only in the release are
+    neighbours, and their runs are drawn alike, so that releases can be compared.
     """
 
     noun: ClassVar[str] = "sweep"
@@ -193,6 +204,23 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
     def cell(self, number: int) -> Cell:
         """Return the cell of a run."""
         return self.cells[number % len(self.cells)]
+
+    @property
+    def releases(self) -> Sequence[str]:
+        """The releases of the brokers, in the order of the cells."""
+        return list(dict.fromkeys(cell.release for cell in self.cells))
+
+    def draw(self, number: int) -> int:
+        """Return the number that a run's random choices depend on: the same for all releases."""
+        return number // len(self.releases)
+
+    def check_releases(self, given: Collection[str]) -> None:
+        """Raise UsageError if the sweep, which goes on, is of other releases than ``given``."""
+        if {*given} != {*self.releases}:
+            raise UsageError(
+                f"the sweep is of {self.base.system} {_list(self.releases)}, not of {_list(given)}: give "
+                f"--system-home of each of its releases"
+            )
 
     def swarm(self, number: int) -> Swarm:
         """Return what a run of its cell draws from."""
@@ -205,7 +233,8 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
 
 def drawn(plan: SearchPlan | SweepPlan, number: int) -> tuple[TestSpec, Schedule]:
     """Return a run's spec and faults."""
-    return draw(plan.swarm(number), run_seed(plan.seed, number))
+    number_of_draw = plan.draw(number) if isinstance(plan, SweepPlan) else number
+    return draw(plan.swarm(number), run_seed(plan.seed, number_of_draw))
 
 
 def search_plan(
@@ -221,11 +250,12 @@ def search_plan(
     return SearchPlan(base=base, kinds=faults_of.kinds, bounded=bounded, fixed=tuple(sorted(fixed)), **values)
 
 
-def sweep_plan(fields: Mapping[str, Any], runs: int) -> SweepPlan:
+def sweep_plan(fields: Mapping[str, Any], runs: int, releases: Collection[str] = ("",)) -> SweepPlan:
     """Return the plan of a new sweep.
 
     ``fields`` may have ``policies``, ``nemeses``, ``seed``, ``settings`` (those of ``--set``) and
-    fields of a spec. Raises UsageError for an impossible plan.
+    fields of a spec. ``releases`` are those of the brokers that are compared. Raises UsageError for
+    an impossible plan.
     """
     values = dict(fields)
     policies: Sequence[str] = values.pop("policies", None) or (
@@ -239,9 +269,12 @@ def sweep_plan(fields: Mapping[str, Any], runs: int) -> SweepPlan:
             raise UsageError(f"--{option} {','.join(names)} names one twice")
     named = specs.build({**defaults(values), "name": "-".join([*policies, *nemeses])})
     base = specs.with_settings(named, settings)
-    return SweepPlan(
-        runs=runs, base=base, cells=_cells(base, policies, nemeses), fixed=tuple(sorted(values)), **seed
+    cells = tuple(
+        msgspec.structs.replace(cell, release=release)
+        for cell in _cells(base, policies, nemeses)
+        for release in releases
     )
+    return SweepPlan(runs=runs, base=base, cells=cells, fixed=tuple(sorted(values)), **seed)
 
 
 def _cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> tuple[Cell, ...]:
@@ -259,6 +292,10 @@ def _cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> t
 def run_seed(seed: int, number: int) -> str:
     """Return the seed of one run of a search or a sweep."""
     return f"{seed}/{number}"
+
+
+def _list(releases: Collection[str]) -> str:
+    return " and ".join(sorted(releases)) or "no release"
 
 
 def _words(versions: Mapping[str, str]) -> str:

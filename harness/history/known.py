@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -36,22 +36,25 @@ _CLAIM: Final = re.compile(r"[A-Z]{2}\d+(-[a-z0-9-]+)?")
 class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """An entry: findings of a kind, in tests of a system, are accepted until a day has passed.
 
-    ``policy`` None is any; ``claim`` is a row of the claims ("RP14") or one of its scenarios
-    ("RP14-true"), None any test; ``test`` is a pattern of the test's name.
+    ``release`` is a pattern of the brokers' release ("2.56.*"); a release that is not known fits
+    "*" alone. ``policy`` None is any; ``claim`` is a row of the claims ("RP14") or one of its
+    scenarios ("RP14-true"), None any test; ``test`` is a pattern of the test's name.
     """
 
     kind: str
     system: str
     why: str
     until: dt.date
+    release: str = "*"
     policy: str | None = None
     claim: str | None = None
     test: str = "*"
 
-    def covers(self, spec: TestSpec) -> bool:
-        """Return whether the entry applies to such a test at all."""
+    def covers(self, spec: TestSpec, release: str = "") -> bool:
+        """Return whether the entry applies to such a test of this release at all."""
         return (
             self.system == spec.system
+            and fnmatchcase(release, self.release)
             and self.policy in (None, spec.policy)
             and (self.claim is None or self.claim.lower() in (spec.name, spec.name.partition("-")[0]))
             and fnmatchcase(spec.name, self.test)
@@ -62,9 +65,18 @@ class KnownFinding(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return today > self.until
 
     def __str__(self) -> str:
-        more = [condition for condition in (self.policy, self.claim) if condition]
+        more = [self.release] if self.release != "*" else []
+        more += [condition for condition in (self.policy, self.claim) if condition]
         more += [self.test] if self.test != "*" else []
         return f"{self.kind} of {' '.join([self.system, *more])}"
+
+
+class JudgedRun(NamedTuple):
+    """A judged run: its spec, the names of what was found, and the release of its brokers."""
+
+    spec: TestSpec
+    found: Collection[str]
+    release: str = ""
 
 
 class Reviewed(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -146,16 +158,17 @@ def review(
     spec: TestSpec,
     entries: Sequence[KnownFinding],
     today: dt.date | None = None,
+    release: str = "",
 ) -> Review:
-    """Compare one run's grave findings with the entries.
+    """Compare one run's grave findings with the entries; ``release`` is that of its brokers.
 
     ``known`` is true only if all findings are known and the run would be valid without them: a run
     that was spoilt proves nothing.
     """
     graves = [finding.name for finding in verdict.findings if finding.severity == "grave"]
-    reviewed = reviewed_kinds(graves, spec, entries, today)
+    reviewed = reviewed_kinds(graves, spec, entries, today, release)
     names = {finding.name for finding in verdict.findings}
-    covering = [entry for entry in entries if entry.covers(spec)]
+    covering = [entry for entry in entries if entry.covers(spec, release)]
     return Review(
         known=accepted(reviewed) and not doubts(verdict),
         findings=reviewed,
@@ -164,14 +177,18 @@ def review(
 
 
 def reviewed_kinds(
-    kinds: Iterable[str], spec: TestSpec, entries: Sequence[KnownFinding], today: dt.date | None = None
+    kinds: Iterable[str],
+    spec: TestSpec,
+    entries: Sequence[KnownFinding],
+    today: dt.date | None = None,
+    release: str = "",
 ) -> tuple[Reviewed, ...]:
     """Compare each kind of finding of a run with the entries.
 
     Of several entries for one kind, the entry that lasts longest counts.
     """
     today = today or dt.datetime.now().astimezone().date()
-    covering = [entry for entry in entries if entry.covers(spec)]
+    covering = [entry for entry in entries if entry.covers(spec, release)]
     return tuple(_reviewed(kind, covering, today) for kind in kinds)
 
 
@@ -193,20 +210,15 @@ def exit_status(verdict: Verdict, reviewed: Review | None) -> int:
     return judging.UNKNOWN if accepted(reviewed.findings) else status
 
 
-def entry_lines(
-    entries: Sequence[KnownFinding], runs: Iterable[tuple[TestSpec, Collection[str]]]
-) -> Iterator[str]:
-    """Yield lines about the file after one run or a batch: the entries that matched nothing.
-
-    ``runs`` are the judged specs, each with the names of what was found.
-    """
+def entry_lines(entries: Sequence[KnownFinding], runs: Iterable[JudgedRun]) -> Iterator[str]:
+    """Yield lines about the file after one run or a batch: the entries that matched nothing."""
     judged = list(runs)
     elsewhere = 0
     for entry in entries:
-        covered = [names for spec, names in judged if entry.covers(spec)]
+        covered = [run for run in judged if entry.covers(run.spec, run.release)]
         if not covered:
             elsewhere += 1
-        elif not any(entry.kind in names for names in covered):
+        elif not any(entry.kind in run.found for run in covered):
             yield f"Known    {entry}: matched nothing here"
     if elsewhere:
         yield f"Known    {elsewhere} of {len(entries)} entries are of other systems or tests"

@@ -112,7 +112,7 @@ def run(
     talk = sys.stderr if as_json else sys.stdout
     outcome = execute(test, root, talk, spark_master=spark_master, entries=entries)
     if outcome.verdict is not None:
-        _tell_known(entries, [(spec, outcome.verdict)], talk)
+        _tell_known(entries, [_judged_run(outcome.store, spec, outcome.verdict)], talk)
     if as_json:
         story = "" if outcome.verdict is None else _story(outcome.store, outcome.verdict)
         document = _document(spec, outcome.store, outcome.verdict, outcome.status, file, outcome.known, story)
@@ -492,7 +492,7 @@ def check(
 
     statuses: list[int] = []
     documents: list[msgspec.Raw] = []
-    judged: list[tuple[TestSpec, Verdict]] = []
+    judged: list[known.JudgedRun] = []
     for path, stores_below in stores_by_path.items():
         if any(store.resolve() not in named for store in stores_below) and not is_quiet():
             show(talk, _holding(path, stores_below))
@@ -541,18 +541,26 @@ def _reviewed(
 
     Returns None if no file of known findings was given.
     """
-    reviewed = None if entries is None else known.review(verdict, spec, entries)
+    reviewed = (
+        None
+        if entries is None
+        else known.review(verdict, spec, entries, release=stores.load_run(store).release(spec))
+    )
     known.keep(store, reviewed)
     return reviewed
 
 
+def _judged_run(store: Path, spec: TestSpec, verdict: Verdict) -> known.JudgedRun:
+    found = {finding.name for finding in verdict.findings}
+    return known.JudgedRun(spec, found, stores.load_run(store).release(spec))
+
+
 def _tell_known(
     entries: Sequence[known.KnownFinding] | None,
-    judged: Sequence[tuple[TestSpec, Verdict]],
+    judged: Sequence[known.JudgedRun],
     talk: TextIO,
 ) -> None:
-    names_by_spec = [(spec, {finding.name for finding in verdict.findings}) for spec, verdict in judged]
-    for line in known.entry_lines(entries or (), names_by_spec):
+    for line in known.entry_lines(entries or (), judged):
         show(talk, line)
 
 
@@ -562,7 +570,7 @@ def _check_one(
     changes: Mapping[str, Any],
     talk: TextIO,
     entries: Sequence[known.KnownFinding] | None,
-    judged: list[tuple[TestSpec, Verdict]],
+    judged: list[known.JudgedRun],
     *,
     keep: bool,
 ) -> tuple[int, msgspec.Raw]:
@@ -579,8 +587,9 @@ def _check_one(
 
             spec = build({**changed, "name": spec.name}, spec)
         verdict = judge(store, spec=spec if changed else None, keep=keep)
-        judged.append((spec, verdict))
-        reviewed = None if entries is None else known.review(verdict, spec, entries)
+        run = _judged_run(store, spec, verdict)
+        judged.append(run)
+        reviewed = None if entries is None else known.review(verdict, spec, entries, release=run.release)
         status = known.exit_status(verdict, reviewed)
         schedule, story = summary.given_schedule(store), _story(store, verdict)
         document = _json(_document(spec, store, verdict, status, schedule, reviewed, story))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from harness.interface import Installed, System, UsageError
@@ -29,6 +29,47 @@ def check_home(system: System) -> None:
             f"--system-home {os.environ[HOME]}: system {system.name} has no distribution: "
             "name the system with --system, or leave out --system-home"
         )
+
+
+def releases(system: System, homes: Sequence[str]) -> Mapping[str, str]:
+    """Return the given homes by the releases of their brokers.
+
+    Without one, it is the release of the brokers that are found without, and "" of brokers that
+    are not installed. The first home is the one that is used from now on. Raises UsageError if a
+    home is no distribution, or if two are of one release.
+    """
+    found: dict[str, str] = {}
+    for home in homes or (os.environ.get(HOME, ""),):
+        with using(home):
+            check_home(system)
+            if not isinstance(system, Installed):
+                return {"": ""}
+            if missing := system.missing():
+                raise UsageError(f"system {system.name}: {missing}")
+            release = system.version()
+        if release in found:
+            raise UsageError(
+                f"--system-home {home} is {system.name} {release}, and so is {found[release]}: give each "
+                f"release once"
+            )
+        found[release] = home
+    if homes:
+        os.environ[HOME] = homes[0]
+    return found
+
+
+@contextlib.contextmanager
+def using(home: str) -> Iterator[None]:
+    """Let the body use this home of the system under test; "" leaves the one that is given."""
+    before = os.environ.get(HOME)
+    if home:
+        os.environ[HOME] = home
+    try:
+        yield
+    finally:
+        os.environ.pop(HOME, None)
+        if before is not None:
+            os.environ[HOME] = before
 
 
 @contextlib.contextmanager

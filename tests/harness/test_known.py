@@ -216,12 +216,21 @@ def test_valid_and_unknown_stay_what_they_are():
 
 def test_entries_that_matched_nothing_are_told_over_a_whole_batch():
     entries = [entry(), entry("stuck"), entry("split-brain", system="rabbitmq")]
-    runs = [(SPEC, ()), (SPEC, ("lost",))]
+    runs = [known.JudgedRun(SPEC, ()), known.JudgedRun(SPEC, ("lost",))]
     assert list(known.entry_lines(entries, runs)) == [
         "Known    stuck of artemis: matched nothing here",
         "Known    1 of 3 entries are of other systems or tests",
     ]
     assert next(known.entry_lines(entries, runs[:1])) == "Known    lost of artemis: matched nothing here"
+
+
+def test_an_entry_of_one_release_is_missed_where_that_release_mended_it_and_covers_no_other():
+    entries = [entry(release="2.44.*"), entry(release="2.56.0")]
+    runs = [known.JudgedRun(SPEC, ("lost",), "2.44.0"), known.JudgedRun(SPEC, (), "2.56.0")]
+    assert list(known.entry_lines(entries, runs)) == ["Known    lost of artemis 2.56.0: matched nothing here"]
+    for release, is_known in (("2.44.0", True), ("2.44.1", True), ("2.56.0", False), ("", False)):
+        review = known.review(invalid("lost"), SPEC, entries[:1], TODAY, release)
+        assert review.known is is_known, release
 
 
 FILE = """

@@ -3,7 +3,9 @@ names what it could not read.
 """
 
 import json
+import os
 import re
+import zipfile
 from functools import partial
 
 import msgspec
@@ -18,7 +20,7 @@ from checkers.verdict import CheckOptions
 from harness.commands import cli
 from harness.explore import plans, runs, workers
 from harness.explore.plans import Cell, SweepPlan
-from harness.explore.sweep import histories, sweep
+from harness.explore.sweep import deployed, histories, sweep
 from harness.explore.sweep import table as sweep_table
 from harness.history import judge as judging
 from harness.history import plain_judge
@@ -26,6 +28,7 @@ from harness.history import store as stores
 from harness.interface import InfrastructureError, Schedule
 from harness.run import reproduction
 from harness.run.simulate import simulate
+from harness.systems import given, registry
 
 RUNS = 8
 BREAKING = ("partition", "kill")
@@ -452,6 +455,95 @@ def test_a_property_that_is_set_is_that_of_every_run_of_each_policy():
         assert properties["a1"]["acceptor.connection-ttl"] == 2345
 
 
+@pytest.fixture
+def two_homes(tmp_path, monkeypatch, equipped):
+    """The homes of two releases of Open MQ that have only names."""
+    del equipped
+    monkeypatch.setenv(given.HOME, "")  # which is put back behind the test
+    for release in ("6.5.1", "6.7.0"):
+        jars = tmp_path / release / "lib"
+        (jars / "ext").mkdir(parents=True)
+        with zipfile.ZipFile(jars / "imqbroker.jar", "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", f"Specification-Version: {release}\n")
+        (jars / "ext" / "jolokia-agent-jvm-2.1.2-javaagent.jar").touch()
+    return [str(tmp_path / release) for release in ("6.5.1", "6.7.0")]
+
+
+def test_releases_are_swept_with_the_same_runs_each_with_its_own_distribution(
+    two_homes, tmp_path, monkeypatch
+):
+    by_release = given.releases(registry.get("openmq"), two_homes)
+    fields = {
+        "system": "openmq",
+        "policies": ("standalone",),
+        "nemeses": ("kill", "pause"),
+        "environment": "local",
+    }
+    plan = plans.sweep_plan(fields, 8, by_release)
+    assert [str(cell) for cell in plan.cells] == [
+        "6.5.1, standalone, kill",
+        "6.7.0, standalone, kill",
+        "6.5.1, standalone, pause",
+        "6.7.0, standalone, pause",
+    ]
+    for number in range(0, 8, 2):
+        assert plans.drawn(plan, number) == plans.drawn(plan, number + 1)
+    assert plans.drawn(plan, 0) != plans.drawn(plan, 4)
+    used = []
+
+    def made(plan, number, *_):
+        used.append(os.environ[given.HOME])
+        return deployed.Deployed(run=swept_run(plan, number), store="")
+
+    monkeypatch.setattr(deployed, "_made", made)
+    (tmp_path / deployed.DIRECTORY).mkdir()
+    for number in (0, 1):
+        deployed.make(plan, number, tmp_path, None, by_release)
+    assert used == two_homes
+    assert os.environ[given.HOME] == two_homes[0]
+
+
+@pytest.mark.parametrize(
+    ("homes", "complaint"),
+    [
+        ((0, 0), "is openmq 6.5.1, and so is"),
+        ((0, "nothing"), "no lib/imqbroker.jar"),
+    ],
+)
+def test_releases_that_cannot_be_compared_are_one_line(two_homes, tmp_path, capsys, homes, complaint):
+    words = [two_homes[home] if isinstance(home, int) else str(tmp_path / home) for home in homes]
+    given_words = [word for home in words for word in ("--system-home", home)]
+    assert (
+        cli.run(
+            ["sweep", "--system", "openmq", "--policy", "standalone", "--environment", "local", *given_words]
+        )
+        == 254
+    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
+
+
+def test_a_sweep_goes_on_with_the_releases_that_it_was_begun_with(two_homes, tmp_path, capsys):
+    by_release = given.releases(registry.get("openmq"), two_homes)
+    plan = plans.sweep_plan(
+        {"system": "openmq", "policies": ("standalone",), "environment": "local"}, 2, by_release
+    )
+    store = plan.begin(tmp_path, "s", None)
+    assert cli.run(["sweep", "--resume", str(store), "--system-home", two_homes[0]]) == 254
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the sweep is of openmq 6.5.1 and 6.7.0, not of 6.5.1: give --system-home of each" in line
+    assert plan.resume_line(store, by_release.values()).endswith(
+        f"--system-home {two_homes[0]} --system-home {two_homes[1]}"
+    )
+
+
+def swept_run(plan, number, trouble=""):
+    return sweep_table.SweptRun(
+        number=number, cell=plan.cell(number), ended="unknown", findings={}, grave=(), trouble=trouble,
+        seed=1, faults=1, digest="", bit=False, exposed=False, complete=False,
+    )  # fmt: skip
+
+
 @pytest.mark.usefixtures("equipped")
 def test_a_deployed_sweep_leaves_out_what_cannot_be_broken_there_and_says_no_more_than_one_line_of_a_run():
     plan = plans.sweep_plan({"environment": "local", "policies": ("replication", "shared-store")}, 1)
@@ -461,8 +553,6 @@ def test_a_deployed_sweep_leaves_out_what_cannot_be_broken_there_and_says_no_mor
     assert broken["shared-store"] >= {"partition", "kill"}
     assert any(name.startswith("disk-") for name in broken["replication"])
     trouble = "broker b1 ended while it started; b1 logged last:\n\tat Main.java:1"
-    run = sweep_table.SweptRun(
-        number=0, cell=plan.cells[0], ended="unknown", findings={}, grave=(), trouble=trouble, seed=1,
-        faults=1, digest="", bit=False, exposed=False, complete=False,
-    )  # fmt: skip
-    assert sweep._first_line(run) == "broker b1 ended while it started; b1 logged last:"
+    assert (
+        sweep._first_line(swept_run(plan, 0, trouble)) == "broker b1 ended while it started; b1 logged last:"
+    )

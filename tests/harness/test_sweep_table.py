@@ -88,6 +88,22 @@ def test_a_cell_without_a_run_that_says_anything_has_no_rate():
     ]
 
 
+def test_releases_are_told_apart_and_what_is_accepted_of_one_and_not_seen_there_is_shown():
+    old, new = (Cell(policy="p", nemesis="n", release=release) for release in ("2.44.0", "2.56.0"))
+    lost = {"ended": "invalid", "grave": ("lost",), "findings": {"lost": 1, "duplicate": 1}}
+    runs = [run_row(0, cell=old, **lost), run_row(1, cell=old), run_row(2, cell=new)]
+    accepted = {old: ["lost"], new: ["lost", "duplicate"]}
+    table = sweep_table.rows(runs, [old, new], accepted.get)
+    assert sweep_table.text(table).splitlines() == [
+        "policy  nemesis  release  runs  bit  unknown  anomaly                 seen   rate  95 % interval",
+        "p       n        2.44.0      2    2        0  any grave                1/2  50.0%  9.5% to 90.5%",
+        "                                              lost (known)             1/2  50.0%  9.5% to 90.5%",
+        "                                              duplicate (allowed)      1/2  50.0%  9.5% to 90.5%",
+        "p       n        2.56.0      1    1        0  any grave                0/1   0.0%  0.0% to 79.3%",
+        "                                              lost (known, not seen)   0/1   0.0%  0.0% to 79.3%",
+    ]
+
+
 def test_the_worst_are_the_gravest_with_the_fewest_faults_one_of_each_cause():
     other = Cell(policy="p", nemesis="m")
     runs = [

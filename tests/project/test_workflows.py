@@ -119,7 +119,7 @@ def test_the_steps_of_each_system_are_commands_of_a_shell():
 
 
 def test_each_system_is_one_of_ours_with_its_policies_and_its_package(monkeypatch):
-    """The packages are those that ``list`` names, and unpacked to the system's name."""
+    """The packages are those that ``list`` names, of the newest release last, and of older ones."""
     monkeypatch.delenv(given.HOME, raising=False)
     assert {entry["system"] for entry in SYSTEMS} == set(registry.SYSTEMS) - {"own"}
     for entry in SYSTEMS:
@@ -128,8 +128,13 @@ def test_each_system_is_one_of_ours_with_its_policies_and_its_package(monkeypatc
         system = registry.get(name)
         assert set(entry["policy"].split(",")) <= set(system.policies)
         packages = r"-Dartifact=[^ ,]+|(?<= )rabbitmq-server"
-        assert {*re.findall(packages, line)} == {*re.findall(packages, system.missing())}
-        assert re.search(rf"[ /]{name}(; done)?$", line)
+        loop = re.match(r"for release in (.+?);", line)
+        releases = loop[1].split() if loop else [""]
+        newest = line.replace("$release", releases[-1])
+        assert {*re.findall(packages, newest)} == {*re.findall(packages, system.missing())}
+        assert len(entry["homes"].split()) == len(releases)
+        for home, release in zip(entry["homes"].split(), reversed(releases), strict=True):
+            assert release in home
 
 
 def test_what_the_night_accepts_can_be_read_and_is_of_the_systems_of_the_night():

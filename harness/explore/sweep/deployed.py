@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ from harness.interface import InfrastructureError, Schedule, TestSpec, UsageErro
 from harness.run import session
 from harness.run.compose import compose
 from harness.run.reproduction import ordered
+from harness.systems.given import using
 
 if TYPE_CHECKING:
     from checkers.starting import Starting
@@ -52,13 +53,14 @@ def stored_runs(store: Path) -> Iterator[Deployed]:
             yield made
 
 
-def make(plan: SweepPlan, number: int, store: Path, spark: Starting) -> Deployed:
-    """Draw one run, make it and store its outcome.
+def make(plan: SweepPlan, number: int, store: Path, spark: Starting, homes: Mapping[str, str]) -> Deployed:
+    """Draw one run, make it and store its outcome; ``homes`` are the distributions by release.
 
     Raises KeyboardInterrupt if it was interrupted.
     """
-    spec, schedule = drawn(plan, number)
-    made = _made(plan, number, spec, schedule, store, spark)
+    with using(homes[plan.cell(number).release]):
+        spec, schedule = drawn(plan, number)
+        made = _made(plan, number, spec, schedule, store, spark)
     stores.save(store / DIRECTORY, f"run-{number:05}.json", made)
     return made
 

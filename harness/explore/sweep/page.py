@@ -35,6 +35,7 @@ def write(store: Path, sweep: Sweep, directories: Mapping[int, Path]) -> Path:
             name=store.parent.name,
             rows=[(row, _select_rates(row)) for row in sweep.table],
             any=ANY,
+            has_releases=any(row.release for row in sweep.table),
             listed=[run for run in sweep.runs if run.ended != "valid" or run.number in reports],
             reports=reports,
             overview=f"../../{stores.OVERVIEW}" if stores.root_of(store) is not None else "",
@@ -47,5 +48,5 @@ def write(store: Path, sweep: Sweep, directories: Mapping[int, Path]) -> Path:
 
 
 def _select_rates(row: Row) -> list[tuple[str, Rate]]:
-    """Return the rates of a row, without those of anomalies that its cell never showed."""
-    return [(name, rate) for name, rate in row.anomalies.items() if name == ANY or rate.seen]
+    """Return the rates of a row that ``table.text`` shows, too."""
+    return [(name, rate) for name, rate in row.anomalies.items() if name == ANY or rate.seen or rate.known]

@@ -49,8 +49,7 @@ class WorstRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """
 
     number: int
-    policy: str
-    nemesis: str
+    cell: Cell
     findings: tuple[str, ...]
     faults: int
     reproduction: str
@@ -119,28 +118,26 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
     store = plan.begin(request.root, plan.base.name, request.store)
     talk("\n".join(_opening(plan, store, len(made))))
     try:
-        with plan.resumable(store):
+        with plan.resumable(store, request.homes.values()):
             (store / deployed.DIRECTORY).mkdir(exist_ok=True)
             spark = api.start_in_background(request.spark_master, wanted=True)
             with talk.metered() as meter:
                 for number in plan.pending(frozenset(made)):
                     meter.update(f"run {len(made) + 1} of {plan.runs}", len(made), plan.runs)
-                    deployed_run = made[number] = deployed.make(plan, number, store, spark)
+                    deployed_run = made[number] = deployed.make(plan, number, store, spark, request.homes)
                     outcome = ", ".join(deployed_run.run.grave) or _first_line(deployed_run.run)
                     where = f"  {store / deployed_run.store}" if deployed_run.store else ""
-                    cell = f"{deployed_run.run.cell.policy}, {deployed_run.run.cell.nemesis}"
+                    cell = str(deployed_run.run.cell)
                     talk.indented(f"run {number}: {cell}: {deployed_run.run.ended} {outcome}{where}")
     except KeyboardInterrupt:
-        talk.always(
-            f"interrupted: {len(made)} of {plan.runs} runs are kept; continue with: {plan.resume_line(store)}"
-        )
+        line = plan.resume_line(store, request.homes.values())
+        talk.always(f"interrupted: {len(made)} of {plan.runs} runs are kept; continue with: {line}")
         return judging.INTERRUPTED
     runs = [made[number].run for number in sorted(made)]
     worst = tuple(
         WorstRun(
             number=swept.number,
-            policy=swept.cell.policy,
-            nemesis=swept.cell.nemesis,
+            cell=swept.cell,
             findings=swept.grave,
             faults=swept.faults,
             reproduction=made[swept.number].store,
@@ -171,8 +168,11 @@ def _result(
     ]
     sound = tuple(swept.number for swept in accepted if not swept.doubts)
 
-    def accepts(cell: Cell, name: str) -> bool:
-        return known.accepted(known.reviewed_kinds([name], _spec(plan, cell), request.known or ()))
+    def accepted_kinds(cell: Cell) -> list[str]:
+        spec = _spec(plan, cell)
+        kinds = [entry.kind for entry in request.known or () if entry.covers(spec, cell.release)]
+        reviewed = known.reviewed_kinds(kinds, spec, request.known or (), release=cell.release)
+        return [finding.kind for finding in reviewed if finding.state == "known"]
 
     ended = table.ended(runs)
     counted_as = {
@@ -186,7 +186,7 @@ def _result(
         store=str(store),
         plan=plan,
         ended=ended,
-        table=table.rows(runs, plan.cells, accepts),
+        table=table.rows(runs, plan.cells, accepted_kinds),
         worst=worst,
         runs=tuple(runs),
         known=sound,
@@ -206,7 +206,10 @@ def _spec(plan: SweepPlan, cell: Cell) -> TestSpec:
 
 def _reviewed(request: ExploreRequest[SweepPlan], swept: SweptRun) -> Sequence[known.Reviewed]:
     """Compare the grave findings of a run with those that are accepted."""
-    return known.reviewed_kinds(swept.grave, _spec(request.plan, swept.cell), request.known or ())
+    cell = swept.cell
+    return known.reviewed_kinds(
+        swept.grave, _spec(request.plan, cell), request.known or (), release=cell.release
+    )
 
 
 def _worst(request: ExploreRequest[SweepPlan], runs: Sequence[SweptRun]) -> list[SweptRun]:
@@ -294,8 +297,7 @@ def _keep(store: Path, plan: SweepPlan, swept: SweptRun, record: ExploredRun, ta
         talk.always(f"run {swept.number} could not be kept:\n{traceback.format_exc().rstrip()}")
     return WorstRun(
         number=swept.number,
-        policy=swept.cell.policy,
-        nemesis=swept.cell.nemesis,
+        cell=swept.cell,
         findings=swept.grave,
         faults=swept.faults,
         reproduction=reproduction_path,
@@ -312,7 +314,8 @@ def _opening(plan: SweepPlan, store: Path, made: int) -> Iterator[str]:
         f"{counted(base.pairs, 'pair')}, "
         f"workload {base.workload}, {base.time_limit_s:g} s of load a run, seed {plan.seed}"
     )
-    yield f"policies: {', '.join(policies)}; nemeses: {', '.join(nemeses)}"
+    compared = f"; releases of {base.system}: {', '.join(plan.releases)}" if any(plan.releases) else ""
+    yield f"policies: {', '.join(policies)}; nemeses: {', '.join(nemeses)}{compared}"
     if plan.runs < len(plan.cells):
         yield f"{len(plan.cells) - plan.runs} cells get no run: give --runs {len(plan.cells)} or more"
     yield plan.place(store, made)
@@ -325,7 +328,11 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
         accepted_lines = (f"{swept.kind}: {swept}" for run in sweep.runs for swept in _reviewed(request, run))
         yield from (f"  {line}" for line in dict.fromkeys(accepted_lines))
         yield from known.entry_lines(
-            request.known, [(_spec(sweep.plan, run.cell), run.findings) for run in sweep.runs]
+            request.known,
+            [
+                known.JudgedRun(_spec(sweep.plan, run.cell), run.findings, run.cell.release)
+                for run in sweep.runs
+            ],
         )
     for swept in sweep.runs:
         if swept.ended == "crashed":
@@ -341,14 +348,14 @@ def _closing(sweep: Sweep, request: ExploreRequest[SweepPlan]) -> Iterator[str]:
     for worst_run in sweep.worst:
         faults = counted(worst_run.faults, "fault")
         yield (
-            f"Worst    run {worst_run.number}: {worst_run.policy}, {worst_run.nemesis}, {faults}: "
-            f"{', '.join(worst_run.findings)}"
+            f"Worst    run {worst_run.number}: {worst_run.cell}, {faults}: {', '.join(worst_run.findings)}"
         )
         if worst_run.again:
             yield f"         {worst_run.again}"
     yield f"Table    {Path(sweep.store) / stores.SWEEP_PAGE}"
     yield f"Kept     {Path(sweep.store) / stores.SWEEP_TABLE}"
-    yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
+    more = sweep.plan.resume_line(Path(sweep.store), request.homes.values())
+    yield f"More     {more} --runs {2 * sweep.plan.runs}"
 
 
 def _first_line(run: SweptRun) -> str:

@@ -14,8 +14,7 @@ smaller.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -48,16 +47,23 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     grave: bool = False
     known: bool = False
 
+    def described(self, name: str) -> str:
+        """Return the anomaly's name and how it is to be taken."""
+        if self.known:
+            return f"{name} (known)" if self.seen else f"{name} (known, not seen)"
+        return name if self.grave else f"{name} (allowed)"
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The row of one cell.
 
     ``bit`` is the number of runs in which a fault took effect; ``anomalies`` has ``ANY`` first,
-    then all that any run of the sweep showed.
+    then all that any run of the sweep showed, and those that are accepted here.
     """
 
     policy: str
     nemesis: str
+    release: str = ""
     runs: int
     valid: int
     invalid: int
@@ -155,34 +161,35 @@ def ended(runs: Sequence[SweptRun]) -> dict[str, int]:
 def rows(
     runs: Sequence[SweptRun],
     cells: Iterable[Cell],
-    is_known: Callable[[Cell, str], bool] = lambda _cell, _name: False,
+    accepted: Callable[[Cell], Collection[str]] = lambda _: (),
 ) -> tuple[Row, ...]:
-    """Return one row per cell, in their order; ``is_known`` says which anomalies are accepted."""
+    """Return one row per cell, in order; ``accepted`` returns the anomalies accepted there."""
     grave = {name for run in runs for name in run.grave}
-    anomalies = ordered({name for run in runs for name in run.findings})
+    found = {name for run in runs for name in run.findings}
     return tuple(
-        _row(cell, [run for run in runs if run.cell == cell], anomalies, grave, partial(is_known, cell))
-        for cell in cells
+        _row(cell, [run for run in runs if run.cell == cell], found, grave, accepted(cell)) for cell in cells
     )
 
 
 def _row(
     cell: Cell,
     runs: Sequence[SweptRun],
-    names: Sequence[str],
+    found: set[str],
     grave: set[str],
-    is_known: Callable[[str], bool],
+    accepted: Collection[str],
 ) -> Row:
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
-    for name in names:
+    for name in ordered({*found, *accepted}):
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
         count = sum(name in run.findings for run in able)
         rate = rate_of(count, len(able), grave=name in grave)
-        anomalies[name] = msgspec.structs.replace(rate, known=name in grave and is_known(name))
+        is_allowed = name in found and name not in grave
+        anomalies[name] = msgspec.structs.replace(rate, known=name in accepted and not is_allowed)
     return Row(
         policy=cell.policy,
         nemesis=cell.nemesis,
+        release=cell.release,
         runs=len(runs),
         bit=sum(run.bit for run in runs),
         anomalies=anomalies,
@@ -190,21 +197,35 @@ def _row(
     )
 
 
-_HEAD: Final = ("policy", "nemesis", "runs", "bit", "unknown", "anomaly", "seen", "rate", "95 % interval")
-_LEFT: Final = ("policy", "nemesis", "anomaly")
+_HEAD: Final = (
+    "policy",
+    "nemesis",
+    "release",
+    "runs",
+    "bit",
+    "unknown",
+    "anomaly",
+    "seen",
+    "rate",
+    "95 % interval",
+)
+_LEFT: Final = ("policy", "nemesis", "release", "anomaly")
 
 
 def text(table: Sequence[Row]) -> str:
     """Return the table for a reader.
 
-    Anomalies that a cell never showed are left out, except the line for any grave one.
+    Anomalies that a cell never showed are left out, except those that are accepted there and the
+    line for any grave one; so is the column of releases if there are none.
     """
     lines = [_HEAD, *(line for row in table for line in _lines(row))]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    has_releases = any(row.release for row in table)
     return "\n".join(
         "  ".join(
             value.ljust(width) if head in _LEFT else value.rjust(width)
             for value, width, head in zip(line, widths, _HEAD, strict=True)
+            if has_releases or head != "release"
         ).rstrip()
         for line in lines
     )
@@ -214,15 +235,15 @@ def _lines(row: Row) -> Iterator[tuple[str, ...]]:
     lead: tuple[str, ...] = (
         row.policy,
         row.nemesis,
+        row.release,
         str(row.runs),
         str(row.bit),
         str(row.unknown + row.crashed),
     )
     for name, rate in row.anomalies.items():
-        if name != ANY and not rate.seen:
+        if name != ANY and not rate.seen and not rate.known:
             continue
-        anomaly = f"{name} (known)" if rate.known else name if rate.grave else f"{name} (allowed)"
-        yield (*lead, anomaly, f"{rate.seen}/{rate.of}", *_figures(rate))
+        yield (*lead, rate.described(name), f"{rate.seen}/{rate.of}", *_figures(rate))
         lead = ("",) * len(lead)
 
 
