@@ -74,7 +74,8 @@ def sweep_command(
         plan.check_releases(by_release)
     else:
         system = fields.get("system", OWN)
-        fields.setdefault("policies", (systems.usual_policy(system),))
+        if "policies" not in fields:
+            fields["policies"] = (systems.usual_policy(system),)
         by_release = releases(systems.get(system), homes)
         plan = plans.sweep_plan(fields, runs or 100, by_release)
     return sweep.run(
