@@ -86,11 +86,10 @@ def test_a_node_is_told_all_nodes_its_ports_and_what_a_test_sets():
 
 
 def test_a_release_is_not_given_what_has_no_effect_in_it():
-    gone = {"cluster_partition_handling", "mnesia_table_loading_retry_timeout"}
-    assert gone <= settings_of(files(release=(4, 2, 9))).keys()
-    assert (
-        not gone & settings_of(files(release=(4, 3, 0), a1={"cluster_partition_handling": "ignore"})).keys()
-    )
+    asked = {"cluster_partition_handling": "ignore", "mnesia_table_loading_retry_timeout": 9}
+    assert settings_of(files(release=(4, 2, 9)))["cluster_partition_handling"] == "pause_minority"
+    assert asked.keys() <= settings_of(files(release=(4, 2, 9), a1=asked)).keys()
+    assert not asked.keys() & settings_of(files(release=(4, 3, 0), a1=asked)).keys()
 
 
 def test_programs_of_a_tree_with_a_library_of_its_own_are_started_by_its_loader(tmp_path):
@@ -237,6 +236,10 @@ def test_what_lacks_is_a_node_or_a_member_of_a_queue():
     assert system.lacking(nodes, all_of) == {}
     assert system.lacking(nodes, {**all_of, "a1": status("a1", whole)}) == {}
     assert system.lacking(nodes, {**all_of, "a1": status("a1", short)}) == {"c1": "q0 has no member on c1"}
+    unknown = status(
+        "a1", {"name": "q1", "members": None}, {"name": "q0", "members": members, "online": None}
+    )
+    assert system.lacking(nodes, {**all_of, "a1": unknown}).keys() == all_of.keys()
     del all_of["b1"]
     assert system.lacking(nodes, all_of) == {"b1": "b1 does not serve"}
 
@@ -307,6 +310,15 @@ def test_a_setting_without_effect_is_said(tmp_path, monkeypatch):
     )
 
 
+def test_a_fault_after_which_a_node_stays_alone_is_said(tmp_path, monkeypatch):
+    monkeypatch.delenv(given.HOME, raising=False)
+    monkeypatch.setenv(distribution.HOME, str(tmp_path))
+    for version, said in (("3.10.8", 0), ("4.0.5", 1)):
+        distribute(tmp_path, version)
+        lines = [line for line in compose(spec(nemeses=("destroy",))).warnings if "destroy: " in line]
+        assert len(lines) == said
+
+
 def test_one_that_is_installed_needs_no_home(tmp_path, monkeypatch):
     monkeypatch.delenv(given.HOME, raising=False)
     monkeypatch.delenv(distribution.HOME, raising=False)
@@ -369,6 +381,8 @@ def test_other_machines_get_the_libraries_of_its_programs(tmp_path, monkeypatch)
     )
     program = "erts-13.1.5/bin/erlexec"
     assert f"exec {loader} --library-path {place} {tmp_path}/usr/lib/erlang/{program} " in here
+    monkeypatch.setattr(distribution, "INSTALLED", str(tmp_path))
+    assert distribution.find_distribution().loader is None  # of the machine itself
     assert f"exec /opt/libraries/ld-linux.so.2 --library-path /opt/libraries /opt/erlang/{program} " in there
 
 

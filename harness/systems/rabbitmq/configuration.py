@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import Address, Layout, NodePlan
+from harness.systems import shortened
 from harness.systems.hosts_file import hosts_file
-from harness.systems.rabbitmq import distribution, properties
+from harness.systems.rabbitmq import distribution, properties, times
 from harness.systems.rabbitmq.distribution import ERLANG, SERVER
 
 PORTS: Final = {"stomp": 61613, "cluster": 25672, "admin": 15672}
@@ -22,14 +23,12 @@ USER: Final = "tester"
 COOKIE: Final = ".erlang.cookie"
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
+    **shortened.settings(times.GROUPS, ""),
     "cluster_partition_handling": "pause_minority",
-    properties.TICK: 5,
     properties.SCHEDULERS: 2,
-    "cluster_keepalive_interval": 1000,
     "raft.wal_max_size_bytes": 64 << 20,
     "disk_free_limit.absolute": "10MB",  # all nodes of a test share the disk of this machine
     "vm_memory_high_watermark.absolute": "512MB",
-    "mnesia_table_loading_retry_timeout": 30_000,
 }
 _FIXED: Final[Mapping[str, Any]] = {
     "listeners.tcp": "none",

@@ -132,7 +132,9 @@ def find_distribution() -> Distribution:
             f"{server} is RabbitMQ {version or 'of an unknown version'}: "
             f"only {oldest} and later can be tested"
         )
-    return Distribution(server=server, version=version, loader=_loader(place), **_erlang(place))
+    erlang, runtime = _erlang(place)
+    loader = _loader(place) if erlang.is_relative_to(place) else None
+    return Distribution(server=server, version=version, erlang=erlang, runtime=runtime, loader=loader)
 
 
 def untried() -> str:
@@ -153,8 +155,8 @@ def _version(server: Path) -> str:
     return matched[1] if matched else ""
 
 
-def _erlang(place: Path) -> dict[str, Path]:
-    """Return the Erlang of the home, or else the one on the PATH."""
+def _erlang(place: Path) -> tuple[Path, Path]:
+    """Return the Erlang of the home, or else the one on the PATH, and where its programs are."""
     on_path = shutil.which("erl")
     roots = [place / part for part in _ERLANGS]
     if on_path is not None:
@@ -162,13 +164,13 @@ def _erlang(place: Path) -> dict[str, Path]:
     for root in roots:
         runtimes = sorted(root.glob("erts-*/bin/erlexec"))
         if runtimes and (root / "bin" / "erl_call").exists():
-            return {"erlang": root.resolve(), "runtime": runtimes[-1].parent.resolve()}
+            return root.resolve(), runtimes[-1].parent.resolve()
     raise _LackingError(f"no Erlang/OTP, neither in {place} nor on the PATH")
 
 
 def _loader(place: Path) -> Path | None:
-    """Return the loader of a tree of packages that has one."""
-    if place == Path(INSTALLED):
+    """Return the loader of a tree of packages that has one; None if the tree is the machine's."""
+    if place in (Path(INSTALLED), Path(INSTALLED, "usr")):
         return None
     return next((path for pattern in _LOADERS for path in sorted(place.glob(pattern))), None)
 

@@ -31,6 +31,9 @@ from workloads.registry import grouped, refusing, topics_of
 
 QUORUM_QUEUES: Final = "quorum-queues"
 _NODE_MB: Final = 250
+_DESTROY: Final = "destroy"
+_STAYS_ALONE: Final = (4, 0)
+"""The first known release in which a node that lost its disk starts a cluster of its own."""
 
 
 class RabbitmqSystem(Management):
@@ -150,7 +153,8 @@ class RabbitmqSystem(Management):
         }
         for status in statuses.values():
             for queue in status.details["queues"]:
-                for member in {*queue.get("members", ())} - {*queue.get("online", ())}:
+                online = queue.get("online") or ()  # 4.0 may say null
+                for member in {*(queue.get("members") or ())} - {*online}:
                     name = member.partition("@")[0]
                     missing.setdefault(name, f"{queue['name']} has no member on {name}")
         return missing
@@ -173,7 +177,7 @@ class RabbitmqSystem(Management):
         return distribution.find_distribution().version
 
     def warnings(self, spec: TestSpec) -> Sequence[str]:
-        """Return that the release is untried, and which settings have no effect in it."""
+        """Return that the release is untried, and what settings and faults do not do in it."""
         version = distribution.find_distribution().version
         assigned = {(node, name) for node, values in spec.properties.items() for name in values}
         without_effect = [
@@ -182,7 +186,13 @@ class RabbitmqSystem(Management):
             for node, name in sorted(assigned)
             if not properties.effective({name: None}, numbers(version))
         ]
-        return [*filter(None, [distribution.untried()]), *without_effect]
+        alone = ""
+        if _DESTROY in spec.nemeses and numbers(version) >= _STAYS_ALONE:
+            alone = (
+                f"{_DESTROY}: a node of RabbitMQ {version} that lost its disk does not join its cluster "
+                "again before rabbitmqctl forget_cluster_node: the verdict is mostly unknown"
+            )
+        return [*filter(None, [distribution.untried(), alone]), *without_effect]
 
     def unplaced(self, environment: str) -> str:
         """Return "": the distribution that is found here is brought to any environment."""
