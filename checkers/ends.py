@@ -235,7 +235,7 @@ def _holders(
 ) -> tuple[dict[tuple[int, str | None], Numbers], dict[tuple[int, str | None], Numbers]]:
     """Return the ``holders`` and the ``endings`` of ``Ends``."""
     ended = sessions.find("ended", run, session)
-    rows = np.flatnonzero((ended != NONE) & (ended == numbers_of(control, "index")))
+    rows = np.flatnonzero(ended == numbers_of(control, "index"))
     answered = sessions.find("answered", run[rows], session[rows])
     until = np.where(answered == NONE, _EVER, answered)
     queue = texts_of(control, "queue")

@@ -224,8 +224,6 @@ def effects(faults: Iterable[FaultRecord]) -> list[Effect]:
 
 def _effects(record: FaultRecord) -> Iterable[Effect]:
     places = _hit(record)
-    if places is not None and not places:
-        return
     first = record.asked or record.begun
     assert first is not None, "a fault without a row"
     unhealed = _unhealed(record, places)
@@ -244,9 +242,7 @@ def _hit(record: FaultRecord) -> frozenset[str] | None:
     places = _places(record)
     begun = _value(record.begun)
     bit, answers = begun.get("bit"), _probe_answers(record.begun)
-    if record.begun is None or (bit is None and not answers):
-        return places or None
-    if bit is False:
+    if record.begun is not None and bit is False:
         words = (*kind_of(record.kind).effects, _NO_ANSWER)
         if not answers and record.begun.get("error") is not None:
             return places  # the fault failed half-way, and no probe looked

@@ -189,11 +189,10 @@ class Facts:
                 continue
             begin: int = record.begun["time"]
             invoked: int = begin if record.asked is None else record.asked["time"]
-            healing = record.healing or record.healed
             span = FaultSpan(
                 record.begun["f"], record.label, record.bit, invoked, begin,
                 None if record.healed is None else record.healed["time"],
-                None if record.healed is None or healing is None else healing["time"],
+                None if record.healed is None else (record.healing or record.healed)["time"],
                 found_target=record.found_target,
             )  # fmt: skip
             if not span.found_target:
@@ -318,7 +317,7 @@ def _note(facts: Facts, row: Row) -> None:
         facts.views.append(row)
     elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
         facts.closed.append(row)
-    elif row["f"] == "browse" and row["type"] == "ok" and row.get("queue") is None:
+    elif row["f"] == "browse" and row.get("queue") is None:
         facts.readings.append(row)
 
 

@@ -117,11 +117,11 @@ def servers(rows: Rows, spans: Spans) -> Servers:
 
     The whole history of these sessions and connections counts, not only the spans.
     """
-    at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0))
+    at = np.flatnonzero(rows.type.are("ok") & (rows.broker.codes >= 0))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
     is_in_span = spans.sessions.find("low", run, session) != NONE
     is_in_span |= spans.connections.find("low", run, connection) != NONE
-    names = np.array([*map(name_number, rows.broker.values), NONE], dtype=np.int64)
+    names = np.array([*map(name_number, rows.broker.values)], dtype=np.int64)
     served = np.column_stack([run, session, connection, names[rows.broker.codes[at]]])[is_in_span]
     return Servers(*np.unique(served, axis=0).T)
 

@@ -133,10 +133,8 @@ class Served(NamedTuple):
 
 def activity(rows: Rows, bound_ns: int) -> Activity:
     """Return the activity of the sessions in some rows, in slots as long as the bound."""
-    anyway = rows.f.are("deliver", "ack", "nack", "disconnect")
-    leaves = rows.f.are("unsubscribe") & rows.type.are("invoke")
     joins = rows.f.are("subscribe") & rows.type.are("ok")
-    at = np.flatnonzero((anyway | leaves | joins) & (rows.process >= 0))
+    at = np.flatnonzero(rows.f.are("deliver", "ack", "nack", "unsubscribe", "disconnect") | joins)
     session = rows.session[at]
     at, session = at[session != NONE], session[session != NONE]
     if not len(at):
@@ -163,7 +161,7 @@ def idle(
     activity = joined(activities)
     order = np.lexsort((activity.first, activity.session, activity.run))
     run, session, low, low_ns, high, high_ns = (getattr(activity, name)[order] for name in Activity.__slots__)
-    at = np.flatnonzero(control.f.are("subscribe") & control.type.are("ok") & (control.process >= 0))
+    at = np.flatnonzero(control.f.are("subscribe") & control.type.are("ok"))
     whose = control.session[at]
     first_of: dict[tuple[int, int], int] = {}
     for n, key in zip(at.tolist(), zip(control.run[at].tolist(), whose.tolist(), strict=True), strict=True):
@@ -225,11 +223,7 @@ class Serving:
             _only(subscriptions.selectors_of(item.run, item.session, item.queue)) for item in idle_times
         ]
         self._choices = [None if item is None else repr(sorted(item.items())) for item in selectors]
-        self._selectors = {
-            choice: selector
-            for choice, selector in zip(self._choices, selectors, strict=True)
-            if choice is not None and selector is not None
-        }
+        self._selectors = {repr(sorted(item.items())): item for item in selectors if item is not None}
         self._bound_ns = bound_ns
         self._run, self._session, self._after, self._before, self._begin, self._end = (
             np.array([getattr(item, name) for item in idle_times], dtype=np.int64)
@@ -241,8 +235,6 @@ class Serving:
 
     def add(self, rows: Rows) -> None:
         """Add the facts of one slice of whole messages."""
-        if not self._wanted:
-            return
         whose = self._run, self._session, self._after
         self._held += _up_to(rows, rows.of(DELIVER), *whose)
         answers = rows.of(ACK_OK, NACK_OK)
@@ -318,13 +310,10 @@ def _only(selectors: Sequence[Selector | None]) -> Selector | None:
 
 def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Numbers) -> Numbers:
     """Return how many of the rows at ``at`` each session has up to its row ``after``, inclusive."""
-    session = rows.session[at]
-    at, session = at[session != NONE], session[session != NONE]
-    numbers, session_of = np.unique(
-        np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([session, sessions])]), axis=1,
-        return_inverse=True
+    _, session_of = np.unique(
+        np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([rows.session[at], sessions])]),
+        axis=1, return_inverse=True
     )  # fmt: skip
-    del numbers
     session_of = session_of.ravel().astype(np.int64)
     place = np.sort((session_of[: len(at)] << _BITS) | rows.index[at])
     asked_sessions = session_of[len(at) :]
@@ -389,7 +378,7 @@ def _waiting(
     is_plain &= (
         first(rows.id[delivers], is_repeated.astype(np.int64), size) != 1
     )  # else it may have been held
-    where = is_plain & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
+    where = is_plain & (taker >= 0) & (giver >= 0)
     at = np.flatnonzero(where & ((delivered == NONE) | (given_ns - ok_ns > bound_ns)))
     pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])
     kinds, pair_of = np.unique(pairs, axis=0, return_inverse=True)
@@ -400,14 +389,10 @@ def _waiting(
         ],
         dtype=bool,
     )
-    at = at[near[pair_of.ravel()]] if len(at) else at
+    at = at[near[pair_of.ravel()]]
     place = rows.place[rows.first_row[at]].astype(np.int64)
-    selection = Selection(rows) if selectors else None
-    is_wanted = (
-        {}
-        if selection is None
-        else {name: selection.wants(taker_code)[at] for name, taker_code in selectors.items()}
-    )
+    selection = Selection(rows)
+    is_wanted = {name: selection.wants(selector)[at] for name, selector in selectors.items()}
     return _Waiting(
         rows.broker.values, place, rows.message[rows.first_row[at]], taker[at], ok[at], ok_ns[at], until[at],
         is_wanted,

@@ -7,6 +7,7 @@ recovery 30 s. Pairs are a1 with a2, b1 with b2, and c1 alone.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from checker_rows import Row, S, finished, lay_out, o
 
 from checkers import judge
 from checkers.availability import Outage
-from checkers.excuses import KINDS, kind_of
+from checkers.excuses import KINDS, Excuses, FaultRecord, effects, ends_processes, kind_of, records
 from checkers.facts import gather
 from checkers.reference_liveness import unavailabilities
 from checkers.schema import COLUMNS
@@ -59,14 +60,18 @@ def fault(
     return rows
 
 
+def excuses_of(rows: list[Row], roles: list[Row] = ROLES, **promised: object) -> Excuses:
+    """The excuses that these faults give."""
+    some = sorted([*roles, *rows, *finished(0)], key=lambda row: row["time"])
+    numbered = [dict.fromkeys(COLUMNS) | row | {"index": n} for n, row in enumerate(some)]
+    return gather(numbered).excuses(msgspec.structs.replace(OPTIONS, broker=Promises(**promised)))
+
+
 def excused(
     rows: list[Row], pause: Outage | None = None, roles: list[Row] = ROLES, **promised: object
 ) -> bool:
     """Whether these faults explain it."""
-    some = sorted([*roles, *rows, *finished(0)], key=lambda row: row["time"])
-    numbered = [dict.fromkeys(COLUMNS) | row | {"index": n} for n, row in enumerate(some)]
-    options = msgspec.structs.replace(OPTIONS, broker=Promises(**promised))
-    return gather(numbered).excuses(options).excuses(pause or window())
+    return excuses_of(rows, roles, **promised).excuses(pause or window())
 
 
 CHANGING = [*ROLES, role(95, "a1", "voting")]
@@ -108,6 +113,12 @@ EXPLAINED = {
     "nobody tells where it was, and it was not seen to be healed": fault(
         "pause", healed=95, heal={"bit": False, "observed": {"a1": "paused"}}),
     "nobody could look whether it was healed": fault("pause", "a1", healed=95, heal={"bit": False}),
+    "its healing was observed, and not found": fault(
+        "kill", "a1", healed=95, heal={"bit": None, "observed": {"a1": "gone"}}),
+    "the probe told only of another broker": fault("pause", "a1", "b1", observed={"b1": "paused"}),
+    "a link of no known broker is lost": fault("partition", links=("x1->x2",)),
+    "a row of the nemesis says nothing": [dict(row, value=None) for row in fault("pause", "b1")],
+    "another one comes only afterwards": [*fault("kill", "a1", healed=190), *fault("kill", "a1", asked=260)],
 }  # fmt: skip
 
 NOT_EXPLAINED = {
@@ -136,6 +147,17 @@ NOT_EXPLAINED = {
         "kill", "a1", "b1", healed=95, heal={"bit": False, "observed": {"a1": "running", "b1": "gone"}}),
     "another fault keeps the broker of another pair down": fault(
         "kill", "a1", healed=95, heal={"bit": False, "observed": {"a1": "gone, kept down by kill-2"}}),
+    "the broker of another pair was quiet though the fault took effect": fault(
+        "pause", "b1", observed={"b1": "running"}),
+    "only the probe names the broker of another pair": fault("pause", observed={"b1": "paused"}),
+    "a look that failed had found no effect": fault(
+        "stop", "a1", bit=False, observed={"a1": "running"}, error="a1 still runs after 15 s"),
+    "nobody tells where it was, and it was healed long before": fault("pause", healed=95),
+    "nobody looked whether it was healed": fault("kill", "a1", healed=95, heal={"bit": None}),
+    "what a hook did is over here, but not at another pair": fault(
+        "hook", "a1", healed=95, heal={"bit": False, "observed": {"a1/hook": "running"}}),
+    "its broker ended under it, and was found so": fault(
+        "pause", "a1", healed=95, heal={"bit": False, "observed": {"a1": "gone"}}),
 }  # fmt: skip
 
 
@@ -147,6 +169,72 @@ def test_a_silence_is_explained_where(name):
 @pytest.mark.parametrize("name", NOT_EXPLAINED)
 def test_a_silence_is_not_explained_where(name):
     assert not excused(NOT_EXPLAINED[name])
+
+
+def test_a_fault_that_was_healed_long_before_is_not_named():
+    assert excuses_of(fault("kill", "a1", asked=50, seen=51, healed=60)).explain(window()) == []
+
+
+def ends_of(rows: list[Row]) -> list[tuple[frozenset[str] | None, bool]]:
+    """The places of each effect, and whether it ended."""
+    return [(one.places, one.end is not None) for one in effects(records(rows))]
+
+
+def test_an_effect_ends_where_its_healing_was_seen():
+    assert ends_of(fault("kill", "a1", healed=95)) == [({"a1"}, True)]
+    assert ends_of(fault("kill", healed=95)) == [(None, True)]
+    half = {"bit": False, "observed": {"a1": "running", "b1": "gone"}}
+    assert ends_of(fault("kill", "a1", "b1", healed=95, heal=half)) == [({"a1"}, True), ({"b1"}, False)]
+    nowhere = {"bit": False, "observed": {"a1": "gone"}}
+    assert ends_of(fault("kill", "a1", healed=95, heal=nowhere)) == [({"a1"}, False)]
+    assert ends_of(fault("kill", healed=95, heal=nowhere)) == [(None, False)]
+
+
+def test_a_fault_that_found_no_target_has_no_effect():
+    nobody = {"bit": False, "observed": {}, "error": "no broker is live now"}
+    for heal in (None, {"bit": False, "observed": {"a1": "gone"}}):
+        assert ends_of(fault("pause", **nobody, healed=heal and 95, heal=heal)) == []
+
+
+def labelled(type_: str, f: str = "kill") -> Row:
+    return o(0, -1, type_, f, value='{"label": "kill 1"}')
+
+
+def test_a_label_that_is_used_again_is_another_fault():
+    first, second = records([*map(labelled, ("invoke", "info")), *map(labelled, ("invoke", "info"))])
+    assert first.asked is not second.asked
+    assert len(records(map(labelled, ("invoke", "invoke", "info")))) == 2
+    assert len(records(map(labelled, ("info", "info")))) == 2
+
+
+def test_a_healing_ends_all_faults_of_its_label_that_are_open():
+    asked, healed = labelled("invoke", "heal:kill"), labelled("info", "heal:kill")
+    again, once_more = dict(asked), dict(healed)
+    first, second = records([labelled("info"), asked, again, healed, labelled("info"), once_more])
+    assert first.healing is asked
+    assert first.healed is healed
+    assert (second.healing, second.healed) == (None, once_more)
+    assert second.healed is once_more
+
+
+def test_a_fault_that_nobody_saw_begin_has_the_label_of_its_request():
+    assert FaultRecord(asked=labelled("invoke")).label == "kill 1"
+    assert FaultRecord(begun=labelled("info")).label == "kill 1"
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"bit": False, "nodes": []}, False),
+        ({"bit": False, "links": []}, False),
+        ({"bit": False}, True),
+        ({"bit": True, "nodes": []}, True),
+        ({"bit": False, "nodes": ["a1"]}, True),
+        ({"bit": False, "nodes": [], "observed": {"a1": "gone already"}}, True),
+    ],
+)
+def test_a_fault_found_a_target_unless_its_row_says_that_there_was_none(told: dict[str, Any], found: bool):
+    assert FaultRecord(begun=o(0, -1, "info", "kill", value=json.dumps(told))).found_target == found
 
 
 def test_windows_name_the_brokers_that_their_operations_went_to(tmp_path):
@@ -218,6 +306,7 @@ def test_brokers_that_had_one_node_id_or_took_it_over_are_a_pair():
     killed = fault("kill", "b1", observed=KILLED)
     shared = [*ROLES, role(10, "b1", "live", "node-a"), role(20, "b1", "live", "node-b")]
     assert excused(killed, roles=shared)
+    assert excused(fault("disk-slow", "x1"), roles=[*shared[:-1], role(30, "x1", "backup", "node-b")])
     taken = o(0, -2, "info", "takeover", time=S, broker="b1", node_id="node-a", time_low=0, time_high=S)
     assert excused([*killed, taken])
     assert not excused(killed)
@@ -225,8 +314,8 @@ def test_brokers_that_had_one_node_id_or_took_it_over_are_a_pair():
 
 @pytest.mark.parametrize(
     ("roles", "brokers"),
-    [([], ("a1",)), (ROLES, ()), (ROLES, ("x1",))],
-    ids=["no roles", "no brokers of the window", "a broker that told no role"],
+    [([], ("a1",)), (ROLES, ()), (ROLES, ("x1",)), ([*ROLES, role(0.2, "x1", "live")], ("x1",))],
+    ids=["no roles", "no brokers of the window", "a broker that told no role", "one that told no node ID"],
 )
 def test_where_the_place_is_not_told_any_fault_explains_it(roles, brokers):
     assert excused(fault("disk-slow", "b1"), window(brokers=brokers), roles)
@@ -246,6 +335,11 @@ def test_a_wall_clock_silences_brokers_that_measure_time_by_it():
 def test_every_kind_of_our_nemeses_but_a_hook_is_in_the_table():
     assert {name for name in NEMESES if kind_of(name) not in KINDS} == {"hook"}
     assert kind_of("kill-9").silence == "anywhere"
+
+
+def test_faults_that_end_processes_are_those_that_a_probe_may_find_gone():
+    assert [ends_processes(kind) for kind in ("kill", "heal:kill", "hook", "heal:hook")] == [True] * 4
+    assert [ends_processes(kind) for kind in ("pause", "heal:pause", "disk-stall")] == [False] * 3
 
 
 def test_what_probes_say_of_our_faults_are_the_words_of_the_table():

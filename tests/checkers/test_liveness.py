@@ -12,8 +12,9 @@ import json
 
 import pytest
 from checker_rows import Row, S, agreed, dense, lay_out, o
-from test_findings import OPTIONS, answer, deliver, gone, send, tidy
+from test_findings import OPTIONS, answer, deliver, gone, role, send, tidy
 
+from bench.agreement import on_columns
 from checkers import judge, reference
 
 
@@ -79,7 +80,7 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
 }  # fmt: skip
 
 
-def subscribed(time_s: float, session: int, queue: str = "q", broker: str = "a1") -> list[Row]:
+def subscribed(time_s: float, session: int, queue: str = "q", broker: str | None = "a1") -> list[Row]:
     told = {"session": session, "queue": queue, "broker": broker}
     process = 10 + session
     return at(
@@ -109,6 +110,10 @@ def sent(time_s: float, message: int, outcome: str = "ok", **columns: object) ->
 
 def got(time_s: float, message: int, session: int = 1, **columns: object) -> list[Row]:
     return at(time_s, deliver(700 + message, message, session, **columns))
+
+
+def without_session(rows: list[Row]) -> list[Row]:
+    return [{**row, "session": None} for row in rows]
 
 
 def settled(time_s: float, message: int, session: int = 1, outcome: str = "ok") -> list[Row]:
@@ -182,6 +187,55 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "what only one of its two selectors for the queue matches may be unwanted": (
         in_order(wanting(0, 1, "red"), wanting(0.1, 1, "blue"), sent(1, 1, value=BLUE), left(60, 1),
                  got(61, 1, 2)), set()),
+    "what only one of its two selectors matches, whichever came first": (
+        in_order(wanting(0, 1, "blue"), wanting(0.1, 1, "red"), sent(1, 1, value=BLUE), left(60, 1),
+                 got(61, 1, 2)), set()),
+    "a consumer beside rows of no session": (
+        in_order(*HUNGRY, at(30, [o(995, 1, "info", "disconnect")]), sent(2, 2, group="h"),
+                 without_session(got(31, 2, group="h")), got(61, 1)), {"session 1"}),
+    "a consumer that subscribes to another queue meanwhile": (
+        in_order(*HUNGRY, at(40, [dict(r, index=r["index"] + 10) for r in subscribed(0, 1, "r")[:1]]),
+                 at(41, [dict(r, index=r["index"] + 10) for r in subscribed(0, 1, "r")[1:]]), got(61, 1)),
+        {"session 1"}),
+    "a consumer that has no row afterwards": (in_order(*HUNGRY, subscribed(55, 2), got(61, 1, 2)), set()),
+    "a consumer whose subscription was confirmed only then": (
+        in_order(subscribed(0, 1)[:1], sent(0.2, 2), got(0.5, 2), settled(0.8, 2), sent(1, 1),
+                 at(60, subscribed(0, 1)[1:]), got(61, 1)), set()),
+    "a consumer of which nobody knows the broker": (
+        in_order(subscribed(0, 1, broker=None), subscribed(0.1, 2), sent(1, 1), got(61, 1)), set()),
+    "what waits at another broker": (
+        in_order(subscribed(0, 1), sent(1, 1, broker="b1"), left(60, 1), got(61, 1, 2, broker="b1")), set()),
+    "what waits at another broker beside what waited at its own": (
+        in_order(subscribed(0, 1), sent(0.2, 2, group=None), sent(1, 1, broker="b1", group=None),
+                 got(12, 2, 2, group=None), left(60, 1), got(61, 1, 2, broker="b1", group=None)), set()),
+    "of two messages that waited, the one that was there first, whatever its number": (
+        in_order(subscribed(0, 1), sent(1, 2, group=None), sent(2, 1, group=None), left(60, 1),
+                 got(61, 1, 2, group=None), got(62, 2, 2, group=None)), {"session 1"}),
+    "whatever its group": (
+        in_order(subscribed(0, 1), sent(1, 2), sent(2, 1, group="a"), sent(3, 3, group="h"), left(60, 1),
+                 got(61, 1, 2, group="a"), got(62, 2, 2), got(63, 3, 3, group="h")), {"session 1"}),
+    "whichever was requested first": (
+        in_order(subscribed(0, 1), sent(1, 1)[:1], sent(1.5, 2, group="a"), sent(2, 1)[1:], left(60, 1),
+                 got(61, 1, 2), got(62, 2, 2, group="a")), {"session 1"}),
+    "what waited for long, and was given to another": (
+        in_order(subscribed(0, 1), sent(1, 1, group=None), got(20, 1, 2, group=None), left(60, 1)), set()),
+    "what came shortly before it left, and is in a store": (
+        in_order(subscribed(0, 1), sent(55, 1), left(60, 1),
+                 at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])), set()),
+    "what is with the dead letters": (
+        in_order(*HUNGRY, left(60, 1),
+                 at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="dead-letter")])),
+        set()),
+    "a group of which somebody without a session got a message": (
+        in_order(subscribed(0, 1), sent(1, 1), without_session(got(1.5, 1)), sent(2, 2), left(60, 1),
+                 got(61, 2, 2)),
+        {"session 1"}),
+    "what was sent in a transaction": (
+        in_order(subscribed(0, 1), sent(1, 1, transaction=9), got(61, 1)), set()),
+    "what may expire": (
+        in_order(subscribed(0, 1), sent(1, 1, value='{"expires": [90000000000, 90000000000]}'), got(61, 1)),
+        set()),
+    "what nobody knows who took": (in_order(subscribed(0, 1), sent(1, 1, broker=None), got(61, 1)), set()),
     "messages that come one after the other, none of which waits for long": (
         in_order(subscribed(0, 1),
                  *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)),
@@ -193,6 +247,19 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
 def test_both_implementations_say_who_was_starved(tmp_path, case):
     rows, expected = STARVED[case]
     assert {i.key for i in agreed(tmp_path, tidy(rows), OPTIONS) if i.name == "starved"} == expected
+
+
+def test_histories_that_are_judged_together_starve_none_of_each_other():
+    lots = [dense(tidy(rows)) for rows, _ in STARVED.values()]
+    found = on_columns(lots, OPTIONS, 1, parts=1)
+    for rows, one in zip(lots, found, strict=True):
+        assert one == set(reference.find(rows, OPTIONS))
+
+
+def test_a_session_of_one_run_is_none_of_the_next_run():
+    stored = at(30, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])
+    runs = [dense(tidy(rows)) for rows in (in_order(*HUNGRY, stored), in_order(subscribed(50, 1)))]
+    assert not any("starved" in {one.name for one in found} for found in on_columns(runs, OPTIONS, 1))
 
 
 def test_a_starved_consumer_is_told_with_what_waited_for_it(tmp_path):
@@ -221,16 +288,18 @@ def test_nobody_is_accused_where_what_would_excuse_him_could_not_be_read(tmp_pat
     assert verdict.valid is None
 
 
-def test_faults_explain_why_a_consumer_was_starved(tmp_path):
-    value = '{"label": "x", "bit": true}'
-    faults = [o(0, -1, type_, f, value=value) for f, type_ in (("kill", "invoke"), ("kill", "info"))]
-    healed = [
-        o(0, -1, type_, f, value=value) for f, type_ in (("heal:kill", "invoke"), ("heal:kill", "info"))
-    ]
-    rows = dense(tidy(in_order(*HUNGRY, at(2, faults), at(50, healed), got(61, 1))))
+@pytest.mark.parametrize(("node", "severity"), [("a1", "warning"), ("b1", "grave")])
+def test_faults_of_its_broker_explain_why_a_consumer_was_starved(tmp_path, node, severity):
+    value = json.dumps({"label": "x", "bit": True, "nodes": [node]})
+    faults, healed = (
+        [o(0, -1, type_, f, value=value) for type_ in ("invoke", "info")]
+        for f in ("disk-slow", "heal:disk-slow")
+    )
+    roles = [*role(0, "a1", "live", 0, 0, "A"), *role(0, "b1", "live", 0, 0, "B")]
+    rows = dense(tidy(in_order(at(0, roles), *HUNGRY, at(2, faults), at(50, healed), got(61, 1))))
     verdict = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS)
     (finding,) = (finding for finding in verdict.findings if finding.name == "starved")
-    assert finding.severity == "warning"
+    assert finding.severity == severity
 
 
 @pytest.mark.parametrize("case", CASES)

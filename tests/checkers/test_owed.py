@@ -101,7 +101,17 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
     "it may have been if the session got something of another broker": (
         [*HELD, *send(6, 2), *deliver(8, 2, broker="a2"), *stopped(12), *UNKNOWN, *gone(22, 1),
          *joined(24, 2), *deliver(26, 2, 2, redelivered=True), *BOTH_READ], ANY, set()),
-    "not if the session read afterwards what had been sent before": (
+    "it may have been if two brokers served its connection": (
+        [*BY_CONNECTION, *send(6, 2, connection=7, broker="a2"), *deliver(8, 2, 2), *answer(9, 2, 2),
+         *stopped(12), *answer(20, 1, outcome="info", broker=None, connection=7), *gone(22, 1), *BOTH_READ],
+        ANY, set()),
+    "not if one of them only failed to answer": (
+        [*HELD, *send(5, 2), *deliver(7, 2), *answer(8, 2, outcome="info", broker="a2"), *stopped(12),
+         *UNKNOWN, *gone(22, 1), *BOTH_READ], ANY, LOST),
+    "nor if an answer names no broker": (
+        [*HELD, *send(5, 2, broker="a2"), *deliver(7, 2), *answer(8, 2, broker=None), *stopped(12), *UNKNOWN,
+         *gone(22, 1), *BOTH_READ], ANY, LOST),
+    "nor if the session read afterwards what had been sent before": (
         [*joined(0), *send(2, 1), *killed(5), *deliver(8, 1), *UNKNOWN, *OVER], ANY, LOST),
     "nor if it got something of its broker before that broker was seen gone once more": (
         [*HELD, *send(6, 2), *deliver(8, 2), answer(9, 2)[0], *killed(10), answer(11, 2)[1], *stopped(15),
