@@ -58,6 +58,8 @@ cd "$1" 2>/dev/null && ! ls -d jepsen-run-* >/dev/null 2>&1 || exit 0
 rm -rf -- app-???????????????? home-???????????????? && rmdir -- "$1" 2>/dev/null || true
 """
 
+_PLACES: Final = 'for pattern; do for path in $pattern; do [ ! -x "$path" ] || echo "$path"; done; done'
+
 _fetching = threading.Lock()
 _site = functools.cache(payload.site)
 
@@ -89,6 +91,7 @@ class RemoteMachine:
         self._distribution = distribution
         self.homes: Mapping[str, str] = {}
         self._device = self._kind = self._app = ""
+        self._programs: list[str] = []
 
     @property
     def address(self) -> str:
@@ -121,8 +124,7 @@ class RemoteMachine:
             )
         if self._provision is not None:
             for runtime in self._provision.runtimes:
-                if lack := runtime.lack(self._ask(runtime)):
-                    raise self._error(lack)
+                self._find(runtime)
             free_mb = int(self.run(("awk", "/^MemAvailable:/ {print int($2 / 1024)}", "/proc/meminfo")))
             if free_mb < (takes := self._provision.memory_mb):
                 raise self._error(f"{free_mb} MB of memory are free, and a broker takes {takes}")
@@ -152,11 +154,25 @@ class RemoteMachine:
         assert self._provision is not None, "what is brought was asked for"
         self.homes = {name: f"{place}/{name}" for name in self._provision.names}
 
-    def _ask(self, runtime: Runtime) -> str | None:
+    def _find(self, runtime: Runtime) -> None:
+        """Choose the runtime on PATH, or else the first one elsewhere that is new enough.
+
+        Raises InfrastructureError if there is none.
+        """
+        lack = runtime.lack(self._ask(runtime, runtime.program))
+        if not lack:
+            return
+        for program in self.run(("sh", "-c", _PLACES, "sh", *runtime.elsewhere)).decode().splitlines():
+            if not runtime.lack(self._ask(runtime, program)):
+                self._programs.append(program.rpartition("/")[0])
+                return
+        raise self._error(lack)
+
+    def _ask(self, runtime: Runtime, program: str) -> str | None:
         """Return what a runtime says of its release; None if the machine does not have it."""
         script = 'command -v "$1" >/dev/null || exit 3; [ $# = 1 ] || "$@" 2>&1 || true'
         try:
-            said = self.run(("sh", "-c", script, "sh", runtime.program, *runtime.asks))
+            said = self.run(("sh", "-c", script, "sh", program, *runtime.asks))
         except CommandError as error:
             if error.status == 3:  # of the script above
                 return None
@@ -183,6 +199,7 @@ class RemoteMachine:
         }
         # The script is given as input, because the token must not be in a command line.
         script = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        script += "".join(f'export PATH={shlex.quote(place)}:"$PATH"\n' for place in self._programs)
         self.run(("sh", "-s", self.root, self._app, self._python), text=f"{script}{_BEGIN}".encode())
         self._host.reach(CONTROL_PORT)
 

@@ -15,6 +15,10 @@ _FIRST: Final = 44
 """The version of class files is that of Java plus this."""
 
 
+_ON_HOSTS: Final = ("/usr/lib/jvm/*/bin/java",)
+"""The places of Java on a host, besides its PATH: those of packages."""
+
+
 def java(least: int) -> Runtime:
     """Return the need of this release of Java or a later one: 17 of "17.0.15", 8 of "1.8.0".
 
@@ -30,6 +34,7 @@ def java(least: int) -> Runtime:
         release=r'version "(?:1\.)?(\d+)',
         least=least,
         here=here,
+        elsewhere=_ON_HOSTS,
     )
 
 

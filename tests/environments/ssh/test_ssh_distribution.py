@@ -55,6 +55,20 @@ def test_what_others_keep_in_the_same_directory_stays(brought):
     assert not machine.run(("sh", "-c", 'ls -d "$1" 2>/dev/null || true', "sh", top))
 
 
+def test_a_runtime_that_is_new_enough_is_found_beside_an_old_one_on_the_path(brought):
+    top = brought().root.rpartition(f"/{RUN}/")[0]
+    asks = ("-c", "echo release 8")
+    runtime = Runtime(program="sh", package="x", asks=asks, least=17, elsewhere=(f"{top}/jdk-*/bin/sh",))
+    machine = brought(runtimes=(runtime,))
+    for release in (16, 21):
+        script = (
+            f'mkdir -p "$1" && printf "#!/bin/sh\\necho release {release}\\n" > "$1/sh" && chmod 755 "$1/sh"'
+        )
+        machine.run(("sh", "-c", script, "sh", f"{top}/jdk-{release}/bin"))
+    machine.look()
+    assert machine._programs == [f"{top}/jdk-21/bin"]
+
+
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
