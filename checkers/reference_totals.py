@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import expires
 from checkers.reference_messages import settlements
+from checkers.reference_waits import is_late
 from checkers.schema import HARNESS, TEMPORARY, TOPIC, json_object
 from checkers.verdict import CheckOptions
 
@@ -29,7 +30,7 @@ def wrong_total(
     amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
     with_amount = [m for m in messages if id(m) in amounts]
     promised, drain = options.broker, _drained_from(history)
-    if not with_amount or not history.looked_everywhere() or not _clear(history, with_amount, drain):
+    if not with_amount or not history.looked_everywhere() or not _clear(history, with_amount, drain, options):
         return
     if promised.delivery_attempts >= 0 and not promised.keeps_dead_letters:
         return
@@ -85,8 +86,11 @@ def _amount_of_row(r: Row) -> int | None:
     return amount
 
 
-def _clear(history: History, with_amount: Sequence[PlainMessage], drain: int) -> bool:
-    """Return whether only transactions may have taken or made messages with amounts."""
+def _clear(history: History, with_amount: Sequence[PlainMessage], drain: int, options: CheckOptions) -> bool:
+    """Return whether only transactions may have taken or made messages with amounts.
+
+    And whether each ack in a transaction came before the broker may have taken its message back.
+    """
     queues = {m.queue for m in with_amount}
     for r in history.rows:
         if r["f"] == "receive" and r.get("queue") in queues:
@@ -100,6 +104,11 @@ def _clear(history: History, with_amount: Sequence[PlainMessage], drain: int) ->
             for r in m.rows
             if r["type"] == "invoke"
         )
+        loose |= any(
+            r["f"] == "ack" and r["type"] == "ok" and r.get("transaction") is not None
+            and is_late(history, m.rows, r, options, own_rows_only=True)
+            for r in m.rows
+        )  # fmt: skip
         loose |= expires(m) is not None or any(_read_late(history, r, drain) for r in m.deliveries)
         if loose or len(m.sends) > 1 or any(r["f"] == "nack" and r["type"] == "invoke" for r in m.rows):
             return False

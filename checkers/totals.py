@@ -17,9 +17,10 @@ An amount that was made and not taken must be left. A commit of unknown outcome 
 it sends as much as it takes, which is added up, too. If it does not, or if a send outside of
 transactions is of unknown outcome, nothing is claimed. Nor is it where something else may have
 taken a message: an ack outside of transactions before the drain, a nack, a receive that was never
-heard answered, a body that cannot be read, or its expiry. Nor is it if a session that was there
-before the drain read the message only in the drain: the session may have been sent it before
-another took it.
+heard answered, a body that cannot be read, or its expiry. Nor is it if an ack in a transaction may
+have come when the broker had taken the message back: it may have taken nothing. Nor is it if a
+session that was there before the drain read the message only in the drain: the session may have
+been sent it before another took it.
 
 The instance names one message at which the amounts do not add up, so that a few rows show it. If a
 commit without an ``ok`` ties a few messages together, it names one of these.
@@ -75,8 +76,8 @@ class Balances:
 
     ``sent`` is the invocation of the send, in ``transaction`` (``NONE``: none). ``shown``: the
     message was delivered or stored. ``left``: see above. ``loose``: something besides transactions
-    may have taken the message, it was sent more than once, or a delivery that was read in the drain
-    may have been sent before.
+    may have taken the message, an ack in a transaction may have come too late, it was sent more
+    than once, or a delivery that was read in the drain may have been sent before.
     """
 
     run: Numbers
@@ -156,11 +157,6 @@ class WrongTotal:
         """The ids of the messages that show the first culprit."""
         return frozenset(message for message, _ in self.together)
 
-    @property
-    def short(self) -> bool:
-        """True if there is too little."""
-        return self.left < self.expected
-
     def instance(self) -> Instance:
         """Return the instance, which the send of the first culprit shows."""
         at = self.culprits[0]
@@ -199,7 +195,7 @@ def books(
     ids = np.unique(rows.id[paying])
     number[ids] = np.arange(len(ids))
     from_ = np.array([drained_from.get(run, FOREVER) for run in places.runs()], dtype=np.int64)
-    drain = from_[rows.place] if len(from_) else np.zeros(0, dtype=np.int64)
+    drain = from_[rows.place]
     unreadable = _unreadable(rows, places, drain)
     if not len(ids):
         return Books(_NO_BALANCES, _NO_TAKINGS, (), unreadable)
@@ -214,6 +210,7 @@ def books(
     plain = acks[(rows.transaction[acks] == NONE) & (rows.index[acks] < drain[acks])]
     loose = marked(np.concatenate([rows.id[plain], rows.id[nacks]]), size)
     loose |= marked(rows.id[_read_late(rows, ends, drain)], size)
+    loose |= marked(rows.id[lapsed.late[rows.transaction[lapsed.late] != NONE]], size)
     loose |= (counted(rows.id[invokes], size) > 1) | (asked_by(rows, None).expires != NONE)
     row = rows.first_row[ids]
     balances = Balances(
@@ -242,7 +239,7 @@ def _read_late(rows: Rows, ends: Ends, drain: Numbers) -> Numbers:
     The broker may have sent them long before the drain.
     """
     at = rows.of(DELIVER)
-    at = at[(rows.index[at] > drain[at]) & (rows.session[at] != NONE)]
+    at = at[rows.index[at] > drain[at]]
     begun = ends.sessions.find("begun", rows.run[at], rows.session[at])
     result: Numbers = at[(begun != NONE) & (begun < drain[at])]
     return result
@@ -297,8 +294,6 @@ def outcomes(
     """
     ledgers = list(parts)
     balances, takings, named = _together(ledgers)
-    if not len(balances.run):
-        return []
     spoilt = {key for item in ledgers for key in item.unreadable} | set(unheard)
     queues = [named[place][:2] for place in range(len(named))]
     transactions = _Transactions.of(balances, takings, ends)
