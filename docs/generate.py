@@ -157,7 +157,7 @@ def shortened_times() -> str:
         "Other times of links, locks and votes are the product's own. Values are in the units of its manual.\n",
     ]
     for name in harness.systems.registry.SYSTEMS:
-        if (groups := shortened.of(name)) is None:
+        if (groups := shortened.groups_of(name)) is None:
             continue
         parts.append(f"## {name}\n")
         for group in groups:

@@ -32,7 +32,11 @@ def homes_here(system: System, spec: TestSpec) -> Mapping[str, str]:
 def path_here(system: System, spec: TestSpec) -> str:
     """Return the PATH of brokers on this machine: the runtimes that were found for them first."""
     provision = provision_of(system, spec)
-    programs = [Path(runtime.here) for runtime in provision.runtimes if runtime.here] if provision else []
+    programs = (
+        [Path(runtime.local_path) for runtime in provision.runtimes if runtime.local_path]
+        if provision
+        else []
+    )
     return os.pathsep.join([*(str(program.parent) for program in programs), os.environ.get("PATH", "")])
 
 

@@ -85,8 +85,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
     @classmethod
     def resume_line(cls, store: Path, homes: Collection[str] = ()) -> str:
         """Return the command that continues the search or sweep; ``homes`` are of other brokers."""
-        given = [word for home in homes if home for word in ("--system-home", home)]
-        return program.command(cls.noun, "--resume", str(store), *given)
+        options = [word for home in homes if home for word in ("--system-home", home)]
+        return program.command(cls.noun, "--resume", str(store), *options)
 
     @contextlib.contextmanager
     def resumable(self, store: Path, homes: Collection[str] = ()) -> Iterator[None]:
@@ -214,11 +214,11 @@ class SweepPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_
         """Return the number that a run's random choices depend on: the same for all releases."""
         return number // len(self.releases)
 
-    def check_releases(self, given: Collection[str]) -> None:
-        """Raise UsageError if the sweep, which goes on, is of other releases than ``given``."""
-        if {*given} != {*self.releases}:
+    def check_releases(self, releases: Collection[str]) -> None:
+        """Raise UsageError if the sweep, which goes on, is of other releases than these."""
+        if {*releases} != {*self.releases}:
             raise UsageError(
-                f"the sweep is of {self.base.system} {_list(self.releases)}, not of {_list(given)}: give "
+                f"the sweep is of {self.base.system} {_list(self.releases)}, not of {_list(releases)}: give "
                 f"--system-home of each of its releases"
             )
 

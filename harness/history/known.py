@@ -75,7 +75,7 @@ class JudgedRun(NamedTuple):
     """A judged run: its spec, the names of what was found, and the release of its brokers."""
 
     spec: TestSpec
-    found: Collection[str]
+    kinds: Collection[str]
     release: str = ""
 
 
@@ -218,7 +218,7 @@ def entry_lines(entries: Sequence[KnownFinding], runs: Iterable[JudgedRun]) -> I
         covered = [run for run in judged if entry.covers(run.spec, run.release)]
         if not covered:
             elsewhere += 1
-        elif not any(entry.kind in run.found for run in covered):
+        elif not any(entry.kind in run.kinds for run in covered):
             yield f"Known    {entry}: matched nothing here"
     if elsewhere:
         yield f"Known    {elsewhere} of {len(entries)} entries are of other systems or tests"

@@ -32,8 +32,9 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
     ``program`` run with ``asks`` prints its release; the first number that ``release`` finds there
     must be at least ``least``. ``package`` is the Debian package that has it. Without ``asks`` the
-    program only has to exist. ``here`` is the path of the one on this machine, or "" for the one on
-    PATH. ``elsewhere`` are patterns of paths where other machines may have one that is new enough.
+    program only has to exist. ``local_path`` is the path of the one on this machine, or "" for the
+    one on PATH. ``elsewhere`` are patterns of paths where other machines may have one that is new
+    enough.
     """
 
     program: str
@@ -41,7 +42,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     asks: tuple[str, ...] = ()
     release: str = r"(\d+)"
     least: int = 0
-    here: str = ""
+    local_path: str = ""
     elsewhere: tuple[str, ...] = ()
 
     def lack(self, said: str | None) -> str:

@@ -551,8 +551,8 @@ def _reviewed(
 
 
 def _judged_run(store: Path, spec: TestSpec, verdict: Verdict) -> known.JudgedRun:
-    found = {finding.name for finding in verdict.findings}
-    return known.JudgedRun(spec, found, stores.load_run(store).release(spec))
+    kinds = {finding.name for finding in verdict.findings}
+    return known.JudgedRun(spec, kinds, stores.load_run(store).release(spec))
 
 
 def _tell_known(

@@ -38,7 +38,7 @@ def releases(system: System, homes: Sequence[str]) -> Mapping[str, str]:
     are not installed. The first home is the one that is used from now on. Raises UsageError if a
     home is no distribution, or if two are of one release.
     """
-    found: dict[str, str] = {}
+    home_by_release: dict[str, str] = {}
     for home in homes or (os.environ.get(HOME, ""),):
         with using(home):
             check_home(system)
@@ -47,15 +47,15 @@ def releases(system: System, homes: Sequence[str]) -> Mapping[str, str]:
             if missing := system.missing():
                 raise UsageError(f"system {system.name}: {missing}")
             release = system.version()
-        if release in found:
+        if release in home_by_release:
+            other = home_by_release[release]
             raise UsageError(
-                f"--system-home {home} is {system.name} {release}, and so is {found[release]}: give each "
-                f"release once"
+                f"--system-home {home} is {system.name} {release}, and so is {other}: give each release once"
             )
-        found[release] = home
+        home_by_release[release] = home
     if homes:
         os.environ[HOME] = homes[0]
-    return found
+    return home_by_release
 
 
 @contextlib.contextmanager

@@ -24,16 +24,16 @@ def java(least: int) -> Runtime:
 
     On this machine it is one that ``checkers.java`` finds, which need not be on PATH.
     """
-    here = ""
+    local_path = ""
     with contextlib.suppress(NoJavaError):
-        here = str(find(least).program)
+        local_path = str(find(least).program)
     return Runtime(
         program="java",
         package="default-jre-headless",
         asks=("-version",),
         release=r'version "(?:1\.)?(\d+)',
         least=least,
-        here=here,
+        local_path=local_path,
         elsewhere=_ON_HOSTS,
     )
 

@@ -42,7 +42,7 @@ class Group(NamedTuple):
         ]
 
 
-def of(system: str) -> Sequence[Group] | None:
+def groups_of(system: str) -> Sequence[Group] | None:
     """Return the groups of a system, which are in its module ``times``; None if it has none."""
     place = f"harness.systems.{system}.times"
     if importlib.util.find_spec(place) is None:

@@ -5,7 +5,7 @@ import pytest
 from harness.systems import shortened
 from harness.systems.registry import SYSTEMS
 
-GROUPS = [group for name in SYSTEMS for group in shortened.of(name) or ()]
+GROUPS = [group for name in SYSTEMS for group in shortened.groups_of(name) or ()]
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.purpose)

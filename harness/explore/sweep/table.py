@@ -165,26 +165,26 @@ def rows(
 ) -> tuple[Row, ...]:
     """Return one row per cell, in order; ``accepted`` returns the anomalies accepted there."""
     grave = {name for run in runs for name in run.grave}
-    found = {name for run in runs for name in run.findings}
+    kinds = {name for run in runs for name in run.findings}
     return tuple(
-        _row(cell, [run for run in runs if run.cell == cell], found, grave, accepted(cell)) for cell in cells
+        _row(cell, [run for run in runs if run.cell == cell], kinds, grave, accepted(cell)) for cell in cells
     )
 
 
 def _row(
     cell: Cell,
     runs: Sequence[SweptRun],
-    found: set[str],
+    kinds: set[str],
     grave: set[str],
     accepted: Collection[str],
 ) -> Row:
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
-    for name in ordered({*found, *accepted}):
+    for name in ordered({*kinds, *accepted}):
         able = [run for run in exposed if run.complete] if name in AT_END else exposed
         count = sum(name in run.findings for run in able)
         rate = rate_of(count, len(able), grave=name in grave)
-        is_allowed = name in found and name not in grave
+        is_allowed = name in kinds and name not in grave
         anomalies[name] = msgspec.structs.replace(rate, known=name in accepted and not is_allowed)
     return Row(
         policy=cell.policy,

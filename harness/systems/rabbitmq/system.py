@@ -186,13 +186,13 @@ class RabbitmqSystem(Management):
             for node, name in sorted(assigned)
             if not properties.effective({name: None}, numbers(version))
         ]
-        alone = ""
+        rejoining = ""
         if _DESTROY in spec.nemeses and numbers(version) >= _STAYS_ALONE:
-            alone = (
+            rejoining = (
                 f"{_DESTROY}: a node of RabbitMQ {version} that lost its disk does not join its cluster "
                 "again before rabbitmqctl forget_cluster_node: the verdict is mostly unknown"
             )
-        return [*filter(None, [distribution.untried(), alone]), *without_effect]
+        return [*filter(None, [distribution.untried(), rejoining]), *without_effect]
 
     def unplaced(self, environment: str) -> str:
         """Return "": the distribution that is found here is brought to any environment."""
