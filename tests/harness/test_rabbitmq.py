@@ -89,7 +89,9 @@ def test_a_release_is_not_given_what_has_no_effect_in_it():
     asked = {"cluster_partition_handling": "ignore", "mnesia_table_loading_retry_timeout": 9}
     assert settings_of(files(release=(4, 2, 9)))["cluster_partition_handling"] == "pause_minority"
     assert asked.keys() <= settings_of(files(release=(4, 2, 9), a1=asked)).keys()
-    assert not asked.keys() & settings_of(files(release=(4, 3, 0), a1=asked)).keys()
+    newer = settings_of(files(release=(4, 3, 0), a1=asked))
+    assert not asked.keys() & newer.keys()
+    assert newer.keys() - settings_of(files(release=(4, 2, 9))).keys() == {"consumer_disconnected_timeout"}
 
 
 def test_programs_of_a_tree_with_a_library_of_its_own_are_started_by_its_loader(tmp_path):
@@ -280,7 +282,15 @@ def test_what_is_missing_is_said_with_the_line_that_brings_it(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("version", "warned"), [("3.10.8", False), ("3.13.7", True), ("4.0.5", False), ("4.3.1", True)]
+    ("version", "warned"),
+    [
+        ("3.10.8", False),
+        ("3.13.7", True),
+        ("4.0.5", False),
+        ("4.1.8", True),
+        ("4.3.6", False),
+        ("4.4.0", True),
+    ],
 )
 def test_a_release_that_was_never_tried_is_tried_with_a_warning(tmp_path, monkeypatch, version, warned):
     monkeypatch.delenv(given.HOME, raising=False)
@@ -288,7 +298,7 @@ def test_a_release_that_was_never_tried_is_tried_with_a_warning(tmp_path, monkey
     distribute(tmp_path, version)
     test = compose(spec())
     assert test.system.release == version
-    start = f"warning: RabbitMQ {version} is untried (tried: 3.10 to 3.12, 4.0): "
+    start = f"warning: RabbitMQ {version} is untried (tried: 3.10 to 3.12, 4.0, 4.3): "
     assert [line.startswith(start) for line in test.warnings] == [True] * warned
 
 
@@ -302,8 +312,10 @@ def test_a_setting_without_effect_is_said(tmp_path, monkeypatch):
         "warning: --set *:queue.x-max-in-memory-length: it has no effect since RabbitMQ 4.0, "
         "and 4.0.5 is not given it"
     )
+    (line,) = compose(spec(properties={"*": {"consumer_disconnected_timeout": 9}})).warnings
+    assert "it has no effect before RabbitMQ 4.3, and 4.0.5 is not given it" in line
     distribute(tmp_path, "4.3.1")
-    _, first, second = compose(spec(properties=asked)).warnings
+    first, second = compose(spec(properties=asked)).warnings
     assert first.startswith("warning: --set *:queue.x-max-in-memory-length: ")
     assert second.startswith(
         "warning: --set a1:cluster_partition_handling: it has no effect since RabbitMQ 4.3, "
@@ -313,7 +325,7 @@ def test_a_setting_without_effect_is_said(tmp_path, monkeypatch):
 def test_a_fault_after_which_a_node_stays_alone_is_said(tmp_path, monkeypatch):
     monkeypatch.delenv(given.HOME, raising=False)
     monkeypatch.setenv(distribution.HOME, str(tmp_path))
-    for version, said in (("3.10.8", 0), ("4.0.5", 1)):
+    for version, said in (("3.10.8", 0), ("4.0.5", 1), ("4.3.6", 0)):
         distribute(tmp_path, version)
         lines = [line for line in compose(spec(nemeses=("destroy",))).warnings if "destroy: " in line]
         assert len(lines) == said

@@ -49,8 +49,8 @@ PROGRAMS: Final = ("erlexec", "beam.smp", "erl_child_setup", "inet_gethost")
 """Those of Erlang's programs of which a node consists."""
 
 _OLDEST: Final = (3, 10)
-_TRIED: Final = ((3, 10), (3, 11), (3, 12), (4, 0))
-_TRIED_WORDS: Final = "3.10 to 3.12, 4.0"
+_TRIED: Final = ((3, 10), (3, 11), (3, 12), (4, 0), (4, 3))
+_TRIED_WORDS: Final = "3.10 to 3.12, 4.0, 4.3"
 
 _LIBRARY: Final = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 """A library, and the loader itself, in what a loader lists."""

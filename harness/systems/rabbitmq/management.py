@@ -56,7 +56,7 @@ Read = fun(Q) ->
     {Machine, _} = amqqueue:get_pid(Q),
     case ra:members([{Machine, N} || N <- [node() | nodes()]]) of
         {ok, _, {_, Node} = Leader} when Node =:= node() ->
-            {ok, Held, _} = ra:consistent_query(Leader, fun rabbit_fifo:query_messages_checked_out/1),
+            {ok, Held, _} = ra:consistent_query(Leader, {rabbit_fifo, query_messages_checked_out, []}),
             [#{queue => Name, delivered => Held, messages => Peek(Leader, 1, [])}];
         {ok, _, {_, _}} -> [];
         Nobody -> error({no_leader, Name, Nobody})

@@ -24,6 +24,7 @@ KNOWN: Final[Mapping[str, type]] = {
     "cluster_keepalive_interval": int,
     "cluster_partition_handling": str,
     TIMEOUT: int,
+    "consumer_disconnected_timeout": int,
     "disk_free_limit.absolute": str,
     "mnesia_table_loading_retry_limit": int,
     "mnesia_table_loading_retry_timeout": int,
@@ -49,6 +50,9 @@ WITHOUT_EFFECT: Final[Mapping[str, tuple[int, ...]]] = {
     "mnesia_table_loading_retry_timeout": (4, 3),
 }
 """The properties that have no effect any more, each with the first release in which it has none."""
+
+NEW: Final[Mapping[str, tuple[int, ...]]] = {"consumer_disconnected_timeout": (4, 3)}
+"""The properties that older releases refuse, each with the first release that has it."""
 
 LIMITED: Final = (4, 0)
 """The first release in which a queue without a delivery limit has one, ``USUAL_LIMIT``."""
@@ -78,11 +82,16 @@ def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan | None = No
 
 def effective(settings: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, Any]:
     """Return the settings that have an effect in a release."""
-    return {
-        name: value
-        for name, value in settings.items()
-        if name not in WITHOUT_EFFECT or release < WITHOUT_EFFECT[name]
-    }
+    return {name: value for name, value in settings.items() if not without_effect(name, release)}
+
+
+def without_effect(name: str, release: tuple[int, ...]) -> str:
+    """Return in which releases a property has no effect, if this is one of them; else ""."""
+    if name in WITHOUT_EFFECT and release >= WITHOUT_EFFECT[name]:
+        return f"since RabbitMQ {'.'.join(map(str, WITHOUT_EFFECT[name]))}"
+    if name in NEW and release < NEW[name]:
+        return f"before RabbitMQ {'.'.join(map(str, NEW[name]))}"
+    return ""
 
 
 def queue_arguments(

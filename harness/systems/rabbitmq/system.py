@@ -32,15 +32,18 @@ from workloads.registry import grouped, refusing, topics_of
 QUORUM_QUEUES: Final = "quorum-queues"
 _NODE_MB: Final = 250
 _DESTROY: Final = "destroy"
-_STAYS_ALONE: Final = (4, 0)
-"""The first known release in which a node that lost its disk starts a cluster of its own."""
+_STAY_ALONE: Final = ((4, 0), (4, 2))
+"""The releases, without the last, in which a node that lost its disk starts a cluster of its own.
+
+Since 4.2 the metadata of a new cluster is not in Mnesia but in Khepri.
+"""
 
 
 class RabbitmqSystem(Management):
     """``harness.interface.System`` for nodes of a distribution that the person has installed."""
 
     name = "rabbitmq"
-    summary = "RabbitMQ 3.10 to 4.0: quorum queues over STOMP"
+    summary = "RabbitMQ 3.10 to 4.3: quorum queues over STOMP"
     policies: Mapping[str, PolicySummary] = {
         QUORUM_QUEUES: PolicySummary(
             description="nodes of one cluster; a majority of each queue's members decides"
@@ -181,13 +184,12 @@ class RabbitmqSystem(Management):
         version = distribution.find_distribution().version
         assigned = {(node, name) for node, values in spec.properties.items() for name in values}
         without_effect = [
-            f"--set {node}:{name}: it has no effect since RabbitMQ "
-            f"{'.'.join(map(str, properties.WITHOUT_EFFECT[name]))}, and {version} is not given it"
+            f"--set {node}:{name}: it has no effect {when}, and {version} is not given it"
             for node, name in sorted(assigned)
-            if not properties.effective({name: None}, numbers(version))
+            if (when := properties.without_effect(name, numbers(version)))
         ]
         rejoining = ""
-        if _DESTROY in spec.nemeses and numbers(version) >= _STAYS_ALONE:
+        if _DESTROY in spec.nemeses and _STAY_ALONE[0] <= numbers(version) < _STAY_ALONE[1]:
             rejoining = (
                 f"{_DESTROY}: a node of RabbitMQ {version} that lost its disk does not join its cluster "
                 "again before rabbitmqctl forget_cluster_node: the verdict is mostly unknown"

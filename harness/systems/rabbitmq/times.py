@@ -10,6 +10,10 @@ GROUPS: Final = (
     Group(
         "how nodes find each other silent",
         12,
-        (Time("net_ticktime", 60, 5), Time("cluster_keepalive_interval", 10_000, 833)),
+        (
+            Time("net_ticktime", 60, 5),
+            Time("cluster_keepalive_interval", 10_000, 833),
+            Time("consumer_disconnected_timeout", 60_000, 5000),
+        ),
     ),
 )
