@@ -80,6 +80,6 @@ print("the first consumer gets", *(body for _, body in given))
 subscribe(second)
 tell(first, f"NACK\nid:{given[0][0]['ack']}\n\n")
 headers, body = messages(first, 1)[0]
-print(f"it refuses {given[0][1]}, and gets {body} again, x-delivery-count {headers['x-delivery-count']}")
+print(f"it refuses {given[0][1]}, and gets {body} again, x-delivery-count {headers.get('x-delivery-count', 'missing')}")
 tell(first, "DISCONNECT\n\n")
 print("it disconnects, and the next one gets", *(body for _, body in messages(second, 5)))
