@@ -276,9 +276,12 @@ class Deaths:
         """Return whether a broker may have been one process from one row to another.
 
         It may, if no row says that its process died or its role changed between. ``until_ns`` is
-        the moment of the second row: a row of a role may come later than the change.
+        the moment of the second row: a row of a role may come later than the change. A broker that
+        the rows do not name may be each of those whose deaths or roles the history tells.
         """
-        key = (run, broker or "")
+        if broker is None:
+            return all(known_run != run for known_run, _ in [*self.rows, *self.changes])
+        key = (run, broker)
         died = any(since < row < until for row in self.rows.get(key, ()))
         changes = self.changes.get(key, ())
         return not died and not any(row > since and low <= until_ns for row, low in changes)

@@ -17,7 +17,7 @@ from checkers.reference_attempts import of_one_node, saw_gone
 from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
 from checkers.reference_waits import NEVER, certainly_taken_back, has_lapsed, is_late
-from checkers.schema import MONITOR, TEMPORARY
+from checkers.schema import MONITOR, NEMESIS, TEMPORARY, json_object
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def did_not_count(history: History, m: PlainMessage, e: Row, d: Row, options: Ch
     if e["session"] == d["session"]:
         return True
     broker = e.get("broker")
-    return broker == d.get("broker") and (broker is None or not lived_anew(history, broker, e["index"], d))
+    return broker == d.get("broker") and not lived_anew(history, broker, e["index"], d)
 
 
 def _certainly_giving_back(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> Iterator[int]:
@@ -474,14 +474,17 @@ def still_counted(history: History, refusal: Refusal, d: Row, options: CheckOpti
         )
     if refusal.given is not None and refusal.given.get("session") == d["session"]:
         return True
-    return taker == giver and (taker is None or not lived_anew(history, taker, refusal.asked["index"], d))
+    return taker == giver and not lived_anew(history, taker, refusal.asked["index"], d)
 
 
-def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
+def lived_anew(history: History, broker: str | None, since: int, until: Row) -> bool:
     """Return whether a row tells that a broker may have been another process by row ``until``.
 
-    Rows up to ``since`` do not count.
+    Rows up to ``since`` do not count. A broker that the rows do not name may be any: then each row
+    counts that tells of the role or the death of one.
     """
+    if broker is None:
+        return any(tells_of_a_life(r) for r in history.control)
     for r in history.control:
         if r["index"] <= since:
             continue
@@ -491,6 +494,14 @@ def lived_anew(history: History, broker: str, since: int, until: Row) -> bool:
         if changed and r.get("time_low", r["time"]) <= until["time"]:
             return True
     return False
+
+
+def tells_of_a_life(r: Row) -> bool:
+    """Return whether a row tells the role of a broker, or that a broker's process was gone."""
+    observed = (json_object(r.get("value")) or {}).get("observed") if r["process"] == NEMESIS else None
+    named = observed if isinstance(observed, dict) else [r.get("broker")]
+    has_role = r["process"] == MONITOR and r["f"] == "role"
+    return any(name is not None and (has_role or saw_gone(r, name)) for name in named)
 
 
 # ------------------------------------------------------------------------- messages left at the end

@@ -208,6 +208,10 @@ def again(at: int, session: int = 1, **columns: object) -> list[Row]:
     return deliver(at, 1, session, redelivered=True, **columns)
 
 
+def nameless(rows: list[Row]) -> list[Row]:
+    return [{**row, "broker": None} for row in rows]
+
+
 def undone(at: int, transaction: int, outcome: str = "ok") -> list[Row]:
     return [*answer(at, 1, transaction=transaction), *end(at + 2, "abort", transaction, outcome)]
 
@@ -313,6 +317,20 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "a restart may have forgotten refusals": (
         [*HELD, *refused(6), *killed(8), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
          *again(16, 2)], TWO, set()),
+    "so may a broker that no row names": (
+        [*nameless(HELD), *nameless(refused(6)), *killed(8), *gone(10, 1), *nameless(joined(11, 2)),
+         *nameless(again(13, 2)), *nameless(refused(14, session=2)), *nameless(again(16, 2))], TWO, set()),
+    "and another one may have sent it": (
+        [*role(0, "a1", "live", 0, 0), *nameless(joined(1)), *nameless(send(3, 1)), *nameless(deliver(5, 1)),
+         *nameless(refused(6)), *gone(10, 1), *nameless(joined(11, 2)), *nameless(again(13, 2)),
+         *nameless(refused(14, session=2)), *nameless(again(16, 2))], TWO, set()),
+    "where nobody tells of any broker, one is meant": (
+        [*nameless(HELD), *nameless(refused(6)), *gone(10, 1), *nameless(joined(11, 2)),
+         *nameless(again(13, 2)), *nameless(refused(14, session=2)), *nameless(again(16, 2))], TWO, TWICE),
+    "and if it was only paused": (
+        [*nameless(HELD), *nameless(refused(6)), *killed(8, seen="paused"), *gone(10, 1),
+         *nameless(joined(11, 2)), *nameless(again(13, 2)), *nameless(refused(14, session=2)),
+         *nameless(again(16, 2))], TWO, TWICE),
     "not where a durable count is promised": (
         [*HELD, *refused(6), *killed(8), *gone(10, 1), *joined(11, 2), *again(13, 2), *refused(14, session=2),
          *again(16, 2)], DURABLE, TWICE),
@@ -641,6 +659,12 @@ COUNTED: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
         [*joined(0, 2), *GIVEN[2:], *gone(6, 1), *counted(10, 1, 2)], COUNTS, set()),
     "after a restart it may be counted anew": (
         [*GIVEN, *killed(5), *gone(7, 1), *joined(8, 2), *counted(10, 1, 2)], COUNTS, set()),
+    "so it may if no row names the broker": (
+        [*nameless(GIVEN), *killed(5), *gone(7, 1), *nameless(joined(8, 2)), *nameless(counted(10, 1, 2))],
+        COUNTS, set()),
+    "not if nothing tells that it was restarted": (
+        [*nameless(GIVEN), *gone(7, 1), *nameless(joined(8, 2)), *nameless(counted(10, 1, 2))], COUNTS,
+        STILL),
     "a lower count before it was given back says nothing": (
         [*GIVEN, *counted(5, 2), *refused(6), *counted(8, 2)], COUNTS, STILL),
     "a count that grew since is not lower than one before": (
