@@ -73,8 +73,7 @@ class Answers:
         ``number`` are the numbers of these in ``links``, ``before`` the rows.
         """
         rows, ns, broker = (links.find(name, run, number) for name in ("told", "ns", "broker"))
-        is_known = (rows != NONE) & (rows < before) & (number != NONE)
-        return cls(*(np.where(is_known, values, NONE) for values in (rows, ns, broker)))
+        return cls(*(np.where(rows < before, values, NONE) for values in (rows, ns, broker)))
 
     def with_(self, other_answers: Answers) -> Answers:
         """Return the later of each two answers; its broker is ``NONE`` if they name two brokers."""
@@ -287,11 +286,10 @@ class Deaths:
         return not died and not any(row > since and low <= until_ns for row, low in changes)
 
 
-def read(facts_by_run: Mapping[int, Facts], control: pa.Table | None = None) -> Deaths:
+def read(facts_by_run: Mapping[int, Facts], control: pa.Table) -> Deaths:
     """Return the deaths that the monitor, the nemesis and the harness recorded.
 
-    ``control`` are all control rows: they say which broker answered which client. With None,
-    ``sessions``, ``connections`` and ``transactions`` are empty.
+    ``control`` are all control rows: they say which broker answered which client.
     """
     deaths_seen: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
     changes: dict[Broker, list[tuple[int, int]]] = defaultdict(list)
@@ -317,7 +315,7 @@ def read(facts_by_run: Mapping[int, Facts], control: pa.Table | None = None) -> 
         lives={run: _lives(facts.roles) for run, facts in facts_by_run.items()},
         names=sorted({broker for _, broker in deaths_seen}),
     )
-    return deaths if control is None else _with_links(deaths, control)
+    return _with_links(deaths, control)
 
 
 def _lives(roles: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Numbers, Numbers]]:
