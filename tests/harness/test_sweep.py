@@ -503,6 +503,15 @@ def test_releases_are_swept_with_the_same_runs_each_with_its_own_distribution(
     assert os.environ[given.HOME] == two_homes[0]
 
 
+def test_a_sweep_of_an_untried_release_says_so_once(two_homes, tmp_path):
+    with zipfile.ZipFile(tmp_path / "6.7.0" / "lib" / "imqbroker.jar", "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "Specification-Version: 6.99\n")
+    by_release = given.releases(registry.get("openmq"), two_homes)
+    fields = {"system": "openmq", "policies": ("standalone",), "environment": "local"}
+    (line,) = deployed.warnings(plans.sweep_plan(fields, 8, by_release), by_release)
+    assert line.startswith("Open MQ 6.99 is untried")
+
+
 @pytest.mark.parametrize(
     ("homes", "complaint"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +22,11 @@ from harness.explore.runs import WORDS
 from harness.explore.sweep.table import SweptRun
 from harness.history import known, parquet
 from harness.history import store as stores
-from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.interface import Cautioning, InfrastructureError, Schedule, TestSpec, UsageError
 from harness.run import session
 from harness.run.compose import compose
 from harness.run.reproduction import ordered
+from harness.systems import registry as systems
 from harness.systems.given import using
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ def stored_runs(store: Path) -> Iterator[Deployed]:
             raise UsageError(f"{file} is not the record of a run: {error}") from None
         if made.run.ended != "crashed":
             yield made
+
+
+def warnings(plan: SweepPlan, homes: Mapping[str, str]) -> Sequence[str]:
+    """Return what a person should read before the sweep, each line once."""
+    lines: list[str] = []
+    for cell in plan.cells:
+        with using(homes[cell.release]):
+            spec = plan.swarm(plan.cells.index(cell)).base
+            system = systems.of(spec)
+            lines += system.warnings(spec) if isinstance(system, Cautioning) else ()
+    return list(dict.fromkeys(lines))
 
 
 def make(plan: SweepPlan, number: int, store: Path, spark: Starting, homes: Mapping[str, str]) -> Deployed:

@@ -120,6 +120,8 @@ def _deployed(request: ExploreRequest[SweepPlan], talk: Talk) -> int:
     try:
         with plan.resumable(store, request.homes.values()):
             (store / deployed.DIRECTORY).mkdir(exist_ok=True)
+            for warning in deployed.warnings(plan, request.homes):
+                talk.always(f"warning: {warning}")
             spark = api.start_in_background(request.spark_master, wanted=True)
             with talk.metered() as meter:
                 for number in plan.pending(frozenset(made)):
