@@ -103,7 +103,7 @@ class Certificate:
             early, late, *more_names = own_names
             got = history.dequeue_invoke[self.values[1]] != FOREVER
             end = f"{late} only by what was invoked after that" if got else f"{late} by nobody"
-            if more_names or self.dequeues:
+            if self.dequeues:
                 end = f"of {', '.join([late, *more_names])} at most {len(self.dequeues)} by then"
             return (
                 f"{late}'s enqueue had returned before {early}'s was invoked, {early} was dequeued, and {end}"
@@ -132,11 +132,11 @@ def overtakings(history: Values) -> tuple[Numbers, Numbers]:
         return _NOTHING, _NOTHING
     early = early[ordered(history.queue[early], history.dequeue_return[early], history.name[early])]
     early = early[_firsts(history.queue[early])]
-    # For each queue that has an overtaking value: the values that it overtook.
+    # For each queue that has an overtaking value: the values that were dequeued after it. It
+    # overtook one of them, so it overtook the one whose enqueue returned first.
     queues = history.queue[early]
     at = np.minimum(np.searchsorted(queues, history.queue[certain]), len(queues) - 1)
     late = history.queue[certain] == queues[at]
-    late &= history.enqueue_return[certain] < history.enqueue_invoke[early[at]]
     late &= history.dequeue_invoke[certain] > history.dequeue_return[early[at]]
     over = certain[late]
     over = over[ordered(history.queue[over], history.enqueue_return[over], history.name[over])]
@@ -188,7 +188,7 @@ class _Looked:
 
     @classmethod
     def at(cls, history: Values, dequeues: Dequeues) -> _Looked:
-        untaken = np.flatnonzero((history.enqueue_return != FOREVER) & (history.dequeue_return == FOREVER))
+        untaken = np.flatnonzero(history.dequeue_return == FOREVER)
         untaken = untaken[
             ordered(history.queue[untaken], history.enqueue_return[untaken], history.name[untaken])
         ]
@@ -203,7 +203,7 @@ class _Looked:
         invoke = history.dequeue_invoke.copy()
         invoke[untaken[takes]] = dequeues.invoke[waiting[taken]]
         assigned = replace(history, dequeue_invoke=invoke)
-        unsent = (history.dequeue_return != FOREVER) & (history.dequeue_return < history.enqueue_invoke)
+        unsent = history.dequeue_return < history.enqueue_invoke
         covered = np.flatnonzero(_covered(assigned, dequeues))
         return cls(
             assigned, dequeues, untaken, waiting, np.flatnonzero(unsent), overtakings(assigned), covered
@@ -230,12 +230,10 @@ class _Looked:
         these would be given before.
         """
         assigned, until = self.assigned, int(self.dequeues.returned[empty])
-        certainly_in = np.flatnonzero(
-            (assigned.queue == queue) & (assigned.enqueue_return < assigned.dequeue_invoke)
-        )
+        own_values = np.flatnonzero(assigned.queue == queue)
         at, chain = int(self.dequeues.invoke[empty]), list[int]()
         while at < until:
-            enqueued = certainly_in[assigned.enqueue_return[certainly_in] < at]
+            enqueued = own_values[assigned.enqueue_return[own_values] < at]
             chain.append(int(enqueued[np.argmax(assigned.dequeue_invoke[enqueued])]))
             at = int(assigned.dequeue_invoke[chain[-1]])
         untaken = self._untaken(queue)
@@ -285,9 +283,6 @@ def _covered(assigned: Values, dequeues: Dequeues) -> Flags:
     before = np.searchsorted(keys, queue | dequeues.invoke[empty], "left") - 1
     last = np.searchsorted(keys, queue | dequeues.returned[empty], "left") - 1
     flags[empty] = (
-        (before >= 0)
-        & (keys[before] >> _BITS == dequeues.queue[empty])
-        & (since[before] == since[last])
-        & (until[last] > (queue | dequeues.returned[empty]))
+        (before >= 0) & (since[before] == since[last]) & (until[last] > (queue | dequeues.returned[empty]))
     )
     return flags

@@ -85,6 +85,11 @@ SAID = {
         history((0, 1, *NEVER), (2, 3, *NEVER), (4, 5, 6, 8)),
         dequeues((7, FOREVER), (9, FOREVER)),
     ),
+    "a's enqueue had returned before b's was invoked, b was dequeued, and a only by what was invoked "
+    "after that, whatever another dequeue took": (
+        history((0, 1, 6, 7), (2, 3, 4, 5)),
+        dequeues((3, FOREVER)),
+    ),
     "a dequeue found nothing, and all the time a, then b was in the queue": (
         history((0, 1, 8, 9), (2, 7, 12, 13)),
         dequeues((5, 11)),
@@ -96,7 +101,7 @@ SAID = {
 def test_a_certificate_says_in_words_why_not(words):
     values, others = SAID[words]
     (certificate,) = violations(values, others)
-    assert certificate.words("abc", values) == words
+    assert certificate.words("abc", values) == words.removesuffix(", whatever another dequeue took")
 
 
 def test_of_several_the_first_that_was_overtaken_is_named_by_what_overtook_it_first():
@@ -122,6 +127,40 @@ def test_each_queue_is_judged_by_itself_whatever_the_order_of_its_rows():
     assert [certificate.queue for certificate in violations(several)] == [2, 4]
 
 
+def test_dequeues_without_an_answer_take_values_of_their_own_queue_whatever_the_order_of_the_rows():
+    values = [(0, 1, *NEVER), (2, 3, *NEVER), (4, 5, 6, 8), (0, FOREVER, *NEVER)]
+    asked = [(9, FOREVER), (7, FOREVER)]
+    for seed in range(8):
+        mixed = np.random.default_rng(seed).permutation(8)
+        two = history(*(values * 2))
+        two = dataclasses.replace(two, queue=np.repeat([2, 1], 4), name=np.tile(np.arange(4), 2))
+        two = Values(**{f.name: getattr(two, f.name)[mixed] for f in dataclasses.fields(two)})
+        others = dataclasses.replace(dequeues(*(asked * 2)), queue=np.array([2, 2, 1, 1]))
+        order = np.random.default_rng(seed).permutation(4)
+        others = Dequeues(**{f.name: getattr(others, f.name)[order] for f in dataclasses.fields(others)})
+        told = [
+            (certificate.queue, [int(two.name[value]) for value in certificate.values])
+            for certificate in violations(two, others)
+        ]
+        assert told == [(1, [2, 1, 0]), (2, [2, 1, 0])]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_wrong"),
+    [
+        ([(2, 7, 12, 13), (0, 1, 8, 9)], True),
+        ([(6, 7, 20, 21)], False),
+        ([(0, 1, 6, 7), (5, 8, 20, 21)], False),
+        ([(8, 9, 20, 21), (0, 1, 6, 7)], False),
+    ],
+    ids=["values in another order", "not there at first", "not certainly there", "not there meanwhile"],
+)
+def test_a_dequeue_finds_nothing_unless_some_value_is_there_all_the_time(values, is_wrong):
+    found = violations(history(*values), dequeues((5, 11)))
+    assert [certificate.why for certificate in found] == ["not empty"] * is_wrong
+
+
 def test_nothing_is_found_in_nothing():
     nothing = np.zeros(0, dtype=np.int64)
-    assert violations(Values(**dict.fromkeys([f.name for f in dataclasses.fields(Values)], nothing))) == []
+    values = Values(**dict.fromkeys([f.name for f in dataclasses.fields(Values)], nothing))
+    assert violations(values) == violations(values, dequeues((1, 2))) == []
