@@ -625,7 +625,7 @@ async def stated(test, store):
     "series",
     [
         pytest.param("", marks=pytest.mark.distribution("rabbitmq"), id="newest"),
-        pytest.param("3", marks=pytest.mark.distribution("rabbitmq", "3")),
+        pytest.param("3", marks=[pytest.mark.distribution("rabbitmq", "3"), pytest.mark.in_turn]),
     ],
 )
 def test_a_node_starts_shows_its_store_and_stops(tmp_path, monkeypatch, series):
