@@ -172,12 +172,12 @@ class RemoteMachine:
         """Return what a runtime says of its release; None if the machine does not have it."""
         script = 'command -v "$1" >/dev/null || exit 3; [ $# = 1 ] || "$@" 2>&1 || true'
         try:
-            said = self.run(("sh", "-c", script, "sh", program, *runtime.asks))
+            output = self.run(("sh", "-c", script, "sh", program, *runtime.asks))
         except CommandError as error:
             if error.status == 3:  # of the script above
                 return None
             raise
-        return said.decode(errors="replace")
+        return output.decode(errors="replace")
 
     def create(self) -> None:
         """Do nothing: the machine exists."""

@@ -295,7 +295,7 @@ def run_seed(seed: int, number: int) -> str:
 
 
 def _list(releases: Collection[str]) -> str:
-    return " and ".join(sorted(releases)) or "no release"
+    return " and ".join(sorted(filter(None, releases))) or "no known release"
 
 
 def _words(versions: Mapping[str, str]) -> str:

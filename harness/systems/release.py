@@ -13,15 +13,11 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def warnings(broker: str, version: str, tried: Sequence[str]) -> Sequence[str]:
-    """Return the warning of a release newer than all ``tried``, the newest last; else ()."""
-    if numbers(version)[:2] <= numbers(tried[-1])[:2]:
+    """Return the warning of a release of none of the series that were ``tried``; else ()."""
+    if any(numbers(version)[:2] == numbers(series)[:2] for series in tried):
         return ()
-    return (untried(broker, version, ", ".join(tried)),)
-
-
-def untried(broker: str, version: str, tried: str) -> str:
-    """Return the warning of a release that is newer than all releases that were tried."""
-    return (
-        f"{broker} {version} is untried (tried: {tried}): what it does differently may be taken for a fault "
-        f"of the broker"
+    line = (
+        f"{broker} {version} is untried (tried: {', '.join(tried)}): what it does differently may be taken "
+        f"for a fault of the broker"
     )
+    return (line,)

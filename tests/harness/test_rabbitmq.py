@@ -297,7 +297,7 @@ def test_a_release_that_was_never_tried_is_tried_with_a_warning(tmp_path, monkey
     distribute(tmp_path, version)
     test = compose(spec())
     assert test.system.release == version
-    start = f"warning: RabbitMQ {version} is untried (tried: 3.10 to 3.12, 4.0, 4.3): "
+    start = f"warning: RabbitMQ {version} is untried (tried: 3.10, 3.11, 3.12, 4.0, 4.3): "
     assert [line.startswith(start) for line in test.warnings] == [True] * warned
 
 

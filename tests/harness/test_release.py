@@ -14,13 +14,7 @@ def test_the_numbers_of_a_version_are_those_at_its_beginning(version, numbers):
 
 
 @pytest.mark.parametrize(
-    ("version", "warned"), [("6.5.1", 0), ("6.7.9", 0), ("6.6.0", 0), ("6.10.0", 1), ("7.0", 1)]
+    ("version", "warned"), [("6.5.1", 0), ("6.7.9", 0), ("6.6.0", 1), ("6.10.0", 1), ("7.0", 1), ("", 1)]
 )
-def test_only_a_release_that_is_newer_than_all_that_were_tried_is_warned_of(version, warned):
+def test_a_release_of_no_series_that_was_tried_is_warned_of(version, warned):
     assert len(release.warnings("Open MQ", version, ("6.5.1", "6.7.0"))) == warned
-
-
-def test_an_untried_release_is_named_with_those_that_were_tried():
-    assert release.untried("RabbitMQ", "9.1", "3.10 to 4.0").startswith(
-        "RabbitMQ 9.1 is untried (tried: 3.10 to 4.0): "
-    )

@@ -57,9 +57,9 @@ def stored_runs(store: Path) -> Iterator[Deployed]:
 def warnings(plan: SweepPlan, homes: Mapping[str, str]) -> Sequence[str]:
     """Return what a person should read before the sweep, each line once."""
     lines: list[str] = []
-    for cell in plan.cells:
+    for number, cell in enumerate(plan.cells):
         with using(homes[cell.release]):
-            spec = plan.swarm(plan.cells.index(cell)).base
+            spec = plan.swarm(number).base
             system = systems.of(spec)
             lines += system.warnings(spec) if isinstance(system, Cautioning) else ()
     return list(dict.fromkeys(lines))

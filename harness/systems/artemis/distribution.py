@@ -19,7 +19,7 @@ _OLDEST_JAVA: Final = 17
 """The Java that Artemis 2.40 needs."""
 
 TRIED: Final = ("2.44.0", "2.56.0")
-"""The releases that were tried, the newest last."""
+"""The releases that were tried, the newest last; each stands for its series."""
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 _FETCH: Final = (

@@ -26,7 +26,7 @@ _OLDEST_JAVA: Final = 11
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 TRIED: Final = ("5.17.6",)
-"""The releases that were tried, the newest last."""
+"""The releases that were tried, the newest last; each stands for its series."""
 
 _FETCH: Final = (
     f"{_COPY}org.apache.activemq:apache-activemq:{TRIED[-1]}:tar.gz:bin -DoutputDirectory=.",

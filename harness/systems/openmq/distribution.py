@@ -25,7 +25,7 @@ _OLDEST_JAVA: Final = 17
 
 _COPY: Final = "mvn org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy -Dartifact="
 TRIED: Final = ("6.5.1", "6.7.0")
-"""The releases that were tried, the newest last."""
+"""The releases that were tried, the newest last; each stands for its series."""
 
 _OLDEST: Final = (6,)
 _BROKER: Final = "lib/imqbroker.jar"

@@ -49,8 +49,9 @@ PROGRAMS: Final = ("erlexec", "beam.smp", "erl_child_setup", "inet_gethost")
 """Those of Erlang's programs of which a node consists."""
 
 _OLDEST: Final = (3, 10)
-_TRIED: Final = ((3, 10), (3, 11), (3, 12), (4, 0), (4, 3))
-_TRIED_WORDS: Final = "3.10 to 3.12, 4.0, 4.3"
+TRIED: Final = ("3.10", "3.11", "3.12", "4.0", "4.3")
+"""The series of releases that were tried."""
+
 
 _LIBRARY: Final = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 """A library, and the loader itself, in what a loader lists."""
@@ -135,14 +136,6 @@ def find_distribution() -> Distribution:
     erlang, runtime = _erlang(place)
     loader = _loader(place) if erlang.is_relative_to(place) else None
     return Distribution(server=server, version=version, erlang=erlang, runtime=runtime, loader=loader)
-
-
-def untried() -> str:
-    """Return the warning of a release that was never tried; "" for all others."""
-    version = find_distribution().version
-    return (
-        "" if release.numbers(version)[:2] in _TRIED else release.untried("RabbitMQ", version, _TRIED_WORDS)
-    )
 
 
 def _version(server: Path) -> str:

@@ -82,11 +82,11 @@ def chosen(assigned: Mapping[str, Mapping[str, Any]], node: NodePlan | None = No
 
 def effective(settings: Mapping[str, Any], release: tuple[int, ...]) -> dict[str, Any]:
     """Return the settings that have an effect in a release."""
-    return {name: value for name, value in settings.items() if not without_effect(name, release)}
+    return {name: value for name, value in settings.items() if not releases_without_effect(name, release)}
 
 
-def without_effect(name: str, release: tuple[int, ...]) -> str:
-    """Return in which releases a property has no effect, if this is one of them; else ""."""
+def releases_without_effect(name: str, release: tuple[int, ...]) -> str:
+    """Return the releases in which a property has no effect, if this is one of them; else ""."""
     if name in WITHOUT_EFFECT and release >= WITHOUT_EFFECT[name]:
         return f"since RabbitMQ {'.'.join(map(str, WITHOUT_EFFECT[name]))}"
     if name in NEW and release < NEW[name]:

@@ -26,7 +26,7 @@ from harness.interface.errors import near
 from harness.systems.rabbitmq import configuration, distribution, properties
 from harness.systems.rabbitmq.events import EVENTS
 from harness.systems.rabbitmq.management import BETWEEN, GROUP, Management, arguments
-from harness.systems.release import numbers
+from harness.systems.release import numbers, warnings
 from workloads.registry import grouped, refusing, topics_of
 
 QUORUM_QUEUES: Final = "quorum-queues"
@@ -183,10 +183,11 @@ class RabbitmqSystem(Management):
         """Return that the release is untried, and what settings and faults do not do in it."""
         version = distribution.find_distribution().version
         assigned = {(node, name) for node, values in spec.properties.items() for name in values}
+        untried = warnings("RabbitMQ", version, distribution.TRIED)
         without_effect = [
-            f"--set {node}:{name}: it has no effect {when}, and {version} is not given it"
+            f"--set {node}:{name}: it has no effect {releases}, and {version} is not given it"
             for node, name in sorted(assigned)
-            if (when := properties.without_effect(name, numbers(version)))
+            if (releases := properties.releases_without_effect(name, numbers(version)))
         ]
         rejoining = ""
         if _DESTROY in spec.nemeses and _STAY_ALONE[0] <= numbers(version) < _STAY_ALONE[1]:
@@ -194,7 +195,7 @@ class RabbitmqSystem(Management):
                 f"{_DESTROY}: a node of RabbitMQ {version} that lost its disk does not join its cluster "
                 "again before rabbitmqctl forget_cluster_node: the verdict is mostly unknown"
             )
-        return [*filter(None, [distribution.untried(), rejoining]), *without_effect]
+        return [*untried, *filter(None, [rejoining]), *without_effect]
 
     def unplaced(self, environment: str) -> str:
         """Return "": the distribution that is found here is brought to any environment."""
