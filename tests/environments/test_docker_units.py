@@ -26,7 +26,7 @@ from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import SlowTarget, disciplines, ruleset
 from environments.agent.prober import Prober, clock
 from environments.board import FaultBoard
-from environments.docker import clean, deployment, engine, environment, image, kernel
+from environments.docker import base_image, clean, deployment, engine, environment, image, kernel
 from environments.docker.container import Container
 from environments.docker.deployment import _must_publish
 from environments.docker.environment import DockerEnvironment
@@ -34,7 +34,7 @@ from environments.docker.network import host_address
 from environments.labels import LEFT, judge
 from environments.machines import probes
 from environments.machines.deployment import Deployment
-from harness.interface import InfrastructureError, Link, NodePlan
+from harness.interface import InfrastructureError, Link, NodePlan, Provision, Runtime
 
 ROOT = Path(__file__).parents[2]
 
@@ -207,6 +207,29 @@ def test_a_kernel_without_netem_is_told_by_its_name(monkeypatch):
 
     monkeypatch.setattr(firewall.subprocess, "run", run)
     assert firewall.missing() == {"cut": "", "slow": "no sch_netem in this kernel"}
+
+
+def test_java_for_brokers_of_others_comes_from_a_newer_debian_than_our_own_image(monkeypatch):
+    """Open MQ 6.7 needs Java 21, and Debian 12 has 17."""
+    made = []
+
+    def run(command, **_):
+        made.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "no network")
+
+    monkeypatch.setattr(base_image, "_pull", lambda *_: "no registry")
+    monkeypatch.setattr(base_image, "exists", lambda *_: False)
+    monkeypatch.setattr(base_image.shutil, "which", lambda _: "/usr/bin/mmdebstrap")
+    monkeypatch.setattr(base_image.subprocess, "run", run)
+    java = Provision(runtimes=(Runtime(program="java", package="default-jre-headless"),))
+    for make in (
+        lambda: image.system_image(None, lambda _: None, "openmq", java),
+        lambda: image.node_image(None, lambda _: None),
+    ):
+        with pytest.raises(InfrastructureError, match="mmdebstrap failed: no network"):
+            make()
+    assert [command[-2] for command in made] == ["trixie", "bookworm"]
+    assert any("default-jre-headless" in word for word in made[0])
 
 
 @pytest.mark.parametrize(

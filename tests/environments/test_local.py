@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import sys
@@ -19,7 +20,7 @@ from environments.local.environment import LocalEnvironment
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from filesystems.fuse import device as fuse_device
-from harness.interface import InfrastructureError, Link, UsageError
+from harness.interface import InfrastructureError, Link, Provision, Runtime, UsageError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("state_home")]
 
@@ -56,6 +57,26 @@ def processes_of(state):
 
 async def observed(environment, *links, nodes=()):
     return (await environment.probe(links, nodes)).observed
+
+
+def test_a_broker_runs_the_program_that_was_found_for_it_and_not_the_one_on_path(tmp_path, monkeypatch):
+    for name in ("on-path", "found"):
+        program = tmp_path / name / "java"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho {name} > {tmp_path}/run.txt\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/on-path:{os.environ['PATH']}")
+    system = EchoSystem(["java"])
+    found = Runtime(program="java", package="x", local_path=f"{tmp_path}/found/java")
+    system.provision = lambda spec: Provision(runtimes=(found,))
+
+    async def main():
+        async with deployed(tmp_path, start=False, system=system) as environment:
+            await environment.start("a1")
+            await environment.wait_exit("a1")
+
+    uvloop.run(main())
+    assert (tmp_path / "run.txt").read_text() == "found\n"
 
 
 def test_every_source_reaches_every_node_through_a_way_of_its_own(tmp_path):

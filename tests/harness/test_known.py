@@ -1,5 +1,6 @@
 """Accepted findings keep a run green; new ones, those of others, and those that are over do not."""
 
+import dataclasses
 import datetime as dt
 import io
 import json
@@ -105,6 +106,7 @@ LOST = Ran(problem="found lost besides", found=frozenset({"lost", "duplicate"}))
         ([entry(claim="RP4", until=dt.date.max)], LOST, 0),
         ([entry(until=dt.date.max)], LOST, 0),
         ([entry(claim="RP5", until=dt.date.max)], LOST, 1),
+        ([entry(release="2.44.*", until=dt.date.max)], dataclasses.replace(LOST, release="2.44.0"), 0),
         ([entry(system="own", until=dt.date.max)], LOST, 1),
         ([entry(claim="RP4", until=dt.date.min)], LOST, 1),
         (
@@ -140,12 +142,13 @@ def test_a_claim_is_otherwise_but_known_where_only_known_findings_are_wrong(
 
 
 @pytest.mark.spark
-def test_what_a_run_of_a_claim_found_is_what_its_entry_is_held_against(tmp_path, capsys):
+def test_what_a_run_of_a_claim_found_is_what_its_entry_is_held_against(tmp_path, monkeypatch, capsys):
     """RP4 in the simulation, as if the split brain that it is about were forbidden."""
     forbidden = msgspec.structs.replace(
         named("RP4"), required=(), allowed=tuple(set(FOLLOWS_TWO_LIVES) - {"split-brain"})
     )
-    of_row = entry("split-brain", system="own", claim="RP4", until=dt.date.max)
+    monkeypatch.setattr(stores.RunRecord, "release", lambda *_: "9.9")
+    of_row = entry("split-brain", system="own", claim="RP4", release="9.9", until=dt.date.max)
     for entries, expected in (([of_row], 0), ([msgspec.structs.replace(of_row, claim="RP6")], 1)):
         asked = runner.ClaimsRequest(
             scenarios=[forbidden], environment="simulation", runs=1, root=tmp_path, known=entries
@@ -321,6 +324,19 @@ def test_a_run_shows_it_everywhere_and_a_check_without_the_file_forgets_it(
     assert "INVALID  fake" in capsys.readouterr().out
     assert (junit().get("failures"), junit().get("skipped")) == ("1", "0")
     assert "known until" not in (store / stores.REPORT).read_text()
+
+
+@pytest.mark.parametrize(("release", "status"), [("9.*", 0), ("8.*", 1)])
+def test_a_run_and_a_check_of_it_ask_for_the_release_of_its_brokers(
+    tmp_path, monkeypatch, file, capsys, release, status
+):
+    monkeypatch.setattr(stores.RunRecord, "release", lambda *_: "9.9")
+    file.write_text(FILE.format(until="9999-12-31") + f'release = "{release}"\n')
+    deciding(monkeypatch, **msgspec.structs.asdict(invalid("lost")))
+    outcome = session.execute(composition(system="own"), tmp_path, io.StringIO(), entries=known.load(file))
+    assert outcome.status == status
+    assert cli.run(["check", str(outcome.store), "--known", str(file)]) == status
+    assert ("1 of 1 entries are of other systems or tests" in capsys.readouterr().out) is bool(status)
 
 
 def test_what_is_over_is_a_failure_that_says_so(tmp_path, monkeypatch, file):

@@ -185,6 +185,7 @@ def test_the_java_that_it_was_compiled_for_is_found_or_asked_for_before_the_run(
     system = registry.of(a_spec)
     assert homes.path_here(system, a_spec).startswith(f"{tmp_path}/old/bin:")
     (runtime,) = system.provision(a_spec).runtimes
+    assert runtime.elsewhere == ("/usr/lib/jvm/*/bin/java",)
     assert runtime.lack('openjdk version "21.0.2"') == "java is release 21, and must be 23 or later"
 
 

@@ -112,6 +112,17 @@ def finding(name, severity="grave", sentence="Message 17 was lost."):
     return Finding(name=name, severity=severity, count=2, sentence=sentence, witness=Witness((4,), rows))
 
 
+def test_what_was_promised_is_that_of_the_release_of_the_run(run_directory, monkeypatch):
+    record = msgspec.structs.replace(store.load_run(run_directory), versions={"own": "9.9"})
+    store.save(run_directory, store.RUN, record)
+    for module in (html, summary):
+        monkeypatch.setattr(module, "promised", lambda spec, release="": f"promises of <{release}>")
+    directory = judged(run_directory, True)
+    verdict = Verdict(valid=True, statistics=Statistics(rows=400))
+    assert "promises of &lt;9.9&gt;" in html.write(directory).read_text()
+    assert "promises of <9.9>" in summary.text(store.load_spec(directory), directory, verdict)
+
+
 def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_directory):
     read = timeline.read(run_directory / parquet.DIRECTORY)
     sends = next(series for series in read.rates if series.name == "sends acknowledged")

@@ -512,6 +512,39 @@ def test_a_sweep_of_an_untried_release_says_so_once(two_homes, tmp_path):
     assert line.startswith("Open MQ 6.99 is untried")
 
 
+@pytest.mark.parametrize(("lossy", "status"), [("6.5.1", 0), ("6.7.0", 1)])
+def test_what_is_accepted_of_one_release_is_new_in_another(
+    two_homes, tmp_path, monkeypatch, capsys, lossy, status
+):
+    def made(plan, number, *_):
+        run = swept_run(plan, number)
+        if run.cell.release == lossy:
+            lost = {"findings": {"lost": 2}, "grave": ("lost",), "exposed": True, "complete": True}
+            run = msgspec.structs.replace(run, ended="invalid", **lost)
+        return deployed.Deployed(run=run, store="")
+
+    monkeypatch.setattr(deployed, "_made", made)
+    monkeypatch.setattr(deployed, "warnings", lambda *_: ["6.99 is untried"])
+    monkeypatch.setattr("checkers.api.start_in_background", lambda *_, **__: None)
+    monkeypatch.setattr(sweep.stores, "load_run", lambda _: stores.RunRecord())
+    accepted = tmp_path / "known.toml"
+    accepted.write_text(
+        '[[finding]]\nkind = "lost"\nsystem = "openmq"\nrelease = "6.5.*"\n'
+        'why = "known"\nuntil = 9999-12-31\n'
+    )
+    words = ["--system", "openmq", "--policy", "standalone", "--nemesis", "kill", "--environment", "local"]
+    words += [word for home in two_homes for word in ("--system-home", home)]
+    words += ["--runs", "2", "--known", str(accepted), "--store", str(tmp_path / "store")]
+    assert cli.run(["sweep", *words]) == status
+    out = capsys.readouterr().out
+    assert "\nwarning: 6.99 is untried\n" in out
+    assert "releases of openmq: 6.5.1, 6.7.0" in out
+    assert ("lost (known) " in out, "lost (known, not seen) " in out) == (not status, bool(status))
+    (page,) = {path.resolve() for path in (tmp_path / "store").glob("*/*/table.html")}
+    assert "<th>release</th>" in page.read_text()
+    assert f"--system-home {two_homes[0]} --system-home {two_homes[1]} --runs 4" in out
+
+
 @pytest.mark.parametrize(
     ("homes", "complaint"),
     [
