@@ -72,6 +72,12 @@ STATISTICS = Statistics(
 )
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A directory without a store: who follows the README has one in the clone."""
+    monkeypatch.chdir(tmp_path)
+
+
 def lines(verdict):
     return summary.text(SPEC, STORE, verdict, judged_s=1.25).splitlines()
 
