@@ -4,7 +4,8 @@
 
 A finding is a folder of docs/findings with a spec; its line is run as its page gives it, with the
 seeds 1 to ``--runs``. ``--busy`` programs compute meanwhile: a finding that depends on a race may
-come more or less often on a busy machine. Homes of another system than the finding's are left out.
+come more or less often on a busy machine. Homes of another system than the finding's are named and
+left out.
 
 Each run is a line on standard output as soon as it has ended; at the end there is a table in
 Markdown, a row for each finding and release: in how many runs each grave finding was seen and how
@@ -122,7 +123,8 @@ def main() -> None:
             system = registry.get(load(finding / stores.SPEC).system)
             for home in asked.homes:
                 with given.using(home):
-                    if system.missing():
+                    if missing := system.missing():
+                        print(f"{name}: {missing.partition('. To get it')[0]}", file=sys.stderr)
                         continue
                     release = system.version()
                 runs = []

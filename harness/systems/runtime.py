@@ -11,8 +11,8 @@ from typing import Final
 from checkers.java import NoJavaError, find
 from harness.interface import Runtime, UsageError
 
-_FIRST: Final = 44
-"""The version of class files is that of Java plus this."""
+_CLASS_FILES_AHEAD: Final = 44
+"""The difference between the version of a class file and the release of Java that it needs."""
 
 
 _ON_HOSTS: Final = ("/usr/lib/jvm/*/bin/java",)
@@ -58,7 +58,7 @@ def compiled_for(jar: Path, least: int) -> int:
             for name in archive.namelist():
                 if name.endswith(".class") and not name.startswith("META-INF/"):
                     with archive.open(name) as file:
-                        return max(least, int.from_bytes(file.read(8)[6:]) - _FIRST)
+                        return max(least, int.from_bytes(file.read(8)[6:]) - _CLASS_FILES_AHEAD)
     except (OSError, zipfile.BadZipFile):
         pass
     return least
