@@ -4,17 +4,20 @@ It is an operating system with Python and the tools that break networks.
 
 Where a registry can be reached, it is the official slim Python image plus three Debian packages.
 Where none can, which is usual in closed networks, the same things come from Debian's packages
-alone: ``mmdebstrap`` makes a root file system in some 20 seconds, once. Either way the result is
-kept under a tag that names what it was made of, and found there the next time.
+alone: ``mmdebstrap`` makes a root file system in some 20 seconds, once, and adds packages to a copy
+of it in some 10 for each further image. Either way the result is kept under a tag that names what
+it was made of, and found there the next time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Container, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from environments import scratch
@@ -32,6 +35,9 @@ PACKAGES: Final = ("iproute2", "nftables", "procps")
 
 PYTHON_PACKAGES: Final = ("python3",)
 PYTHON_LABEL: Final = "jepsen-run.python"
+
+_UNUSED: Final = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
+"""The files that no image needs, as patterns of a shell."""
 
 _MANUALS: Final = "/usr/share/man/man1"
 """A directory without which Java's packages cannot be installed; slim images lack it."""
@@ -74,8 +80,9 @@ def with_packages(
     """Return the tag of a base image that also has these packages; make it if it is missing.
 
     The packages are installed into the base image where that is possible, else the image is made on
-    this host, of this release of Debian. ``without`` are patterns of files that nothing needs; they
-    are left out where that is possible. Raises InfrastructureError if there is no way to make one.
+    this host, of this release of Debian. ``without`` are a shell's patterns of files that nothing
+    needs; they are left out where that is possible. Raises InfrastructureError if there is no way
+    to make one.
     """
     packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
     digest = hashlib.sha256("\0".join((OFFICIAL, debian, *packages, *without)).encode()).hexdigest()[:12]
@@ -90,9 +97,13 @@ def with_packages(
         if ":official-" in base:
             problem = _install(client, tag, base, extra)
     if problem:
+        start = None if debian != DEBIAN else base_image(client, tell)
         what = f"the {kind} image with {', '.join(extra)}"
-        tell(f"{problem}; building {what} from Debian packages (about a minute, once)")
-        _import_debian(client, tag, packages, problem, without, debian)
+        tell(f"{problem}; building {what} from Debian packages (about half a minute, once)")
+        if start == _tag("debian", DEBIAN, *PYTHON_PACKAGES):
+            _import_debian(client, tag, extra, problem, without, start=start)
+        else:
+            _import_debian(client, tag, packages, problem, without, debian)
     return tag
 
 
@@ -178,11 +189,13 @@ def _import_debian(
     problem: str,
     without: Sequence[str] = (),
     debian: str = DEBIAN,
+    start: str | None = None,
 ) -> None:
-    """Make an image of a minimal Debian with these packages on this host, from no other image.
+    """Make an image of a minimal Debian with these packages on this host.
 
-    It leaves the files ``without`` out; ``problem`` is why it is made in this way. Raises
-    InfrastructureError.
+    It leaves the files ``without`` out. If there is an image of that Debian to ``start`` from, the
+    packages are added to a copy of it, which takes a quarter of the time. ``problem`` is why it is
+    made in this way. Raises InfrastructureError.
     """
     if shutil.which("mmdebstrap") is None:
         raise InfrastructureError(
@@ -190,16 +203,20 @@ def _import_debian(
             "installed; install it: sudo apt-get install mmdebstrap"
         )
     repository, _, name = tag.partition(":")
+    unused = " ".join(f".{pattern}" for pattern in (*_UNUSED, *without))
     with scratch.directory("base") as directory:
-        made = directory / "base.tar"
+        made, copy = directory / "base.tar", directory / "start.tar"
+        variant = ["--variant=minbase"]
+        if start is not None:
+            _export(client, start, copy)
+            # Devices are left to mmdebstrap: only root can unpack them.
+            unpack = f'tar -C "$1" -xf {shlex.quote(str(copy))} --exclude="dev/*"'
+            variant = ["--variant=custom", f"--setup-hook={unpack}"]
         command = [
             "mmdebstrap",
-            "--variant=minbase",
+            *variant,
             f"--include={','.join(packages)}",
-            '--dpkgopt=path-exclude="/usr/share/doc/*"',
-            '--dpkgopt=path-exclude="/usr/share/man/*"',
-            '--dpkgopt=path-exclude="/usr/share/locale/*"',
-            *(f'--dpkgopt=path-exclude="{pattern}"' for pattern in without),
+            f'--customize-hook=cd "$1" && rm -rf {unused}',
             debian,
             str(made),
         ]
@@ -215,6 +232,16 @@ def _import_debian(
         client.api.import_image_from_file(
             str(made), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
         )
+
+
+def _export(client: Any, tag: str, path: Path) -> None:
+    """Write the files of an image into a tar archive."""
+    container = client.containers.create(tag, ["true"])  # it is never started
+    try:
+        with path.open("wb") as archive:
+            archive.writelines(container.export())
+    finally:
+        container.remove()
 
 
 def _short(error: object) -> str:

@@ -232,6 +232,46 @@ def test_java_for_brokers_of_others_comes_from_a_newer_debian_than_our_own_image
     assert any("default-jre-headless" in word for word in made[0])
 
 
+def test_further_packages_are_added_to_a_copy_of_the_image_that_was_made_here(monkeypatch):
+    """Which takes a quarter of the time that a whole Debian takes."""
+    made, removed = [], []
+
+    class Engine:
+        """With one image, whose files are two letters."""
+
+        @property
+        def containers(self):
+            return self
+
+        def create(self, image, command):
+            assert (image, command) == (ours, ["true"])
+            return self
+
+        def export(self):
+            return iter([b"a", b"b"])
+
+        def remove(self):
+            removed.append(ours)
+
+    def run(command, *, cwd, **_):
+        made.append(command)
+        assert (cwd / "start.tar").read_bytes() == b"ab"
+        return subprocess.CompletedProcess(command, 1, "", "no network")
+
+    ours = base_image._tag("debian", base_image.DEBIAN, *base_image.PYTHON_PACKAGES)
+    monkeypatch.setattr(base_image, "_pull", lambda *_: "no registry")
+    monkeypatch.setattr(base_image, "exists", lambda _, tag: tag == ours)
+    monkeypatch.setattr(base_image.shutil, "which", lambda _: "/usr/bin/mmdebstrap")
+    monkeypatch.setattr(base_image.subprocess, "run", run)
+    with pytest.raises(InfrastructureError, match="mmdebstrap failed: no network"):
+        base_image.with_packages(Engine(), lambda _: None, "ssh", ["openssh-server"], ["/usr/lib/large/*"])
+    ((_, variant, unpack, include, remove, release, _),) = made
+    assert (variant, include, release) == ("--variant=custom", "--include=openssh-server", "bookworm")
+    assert re.search(r"tar .*/start\.tar", unpack)
+    assert "./usr/lib/large/*" in remove
+    assert removed == [ours]
+
+
 @pytest.mark.parametrize(
     ("config", "slow"),
     [
