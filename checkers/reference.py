@@ -193,10 +193,19 @@ class History:
         return self._departures[broker]
 
     @functools.cached_property
-    def first_departure(self) -> float:
-        """The index of the first row in which any broker's process was seen gone; else infinity."""
+    def _all_departures(self) -> list[int]:
+        """The indices of the rows in which any broker's process was seen gone, in order."""
         brokers = {r["broker"] for r in self.rows if r.get("broker") is not None}
-        return min((r["index"] for name in brokers for r in self.departures(name)), default=float("inf"))
+        return sorted({r["index"] for name in brokers for r in self.departures(name)})
+
+    def departed_meanwhile(self, invocation: Row) -> bool:
+        """Return whether any broker was seen gone between the begin of a connection and a question.
+
+        Most questions are asked where none was, and need no look at their rows (``rows_around``).
+        """
+        rows = [self._of[name][0] for name in self._names_around(invocation) if name in self._of]
+        count = bisect_left(self._all_departures, invocation["index"])
+        return count > 0 and any(r["index"] < self._all_departures[count - 1] for r in rows)
 
     def row_at(self, moment: int) -> int:
         """Return the index of the first row at or after a moment (ns).
@@ -224,17 +233,23 @@ class History:
 
         The sessions that took part in its transaction are included.
         """
-        names = [
-            (column, invocation[column])
-            for column in ("session", "connection")
-            if invocation.get(column) is not None
-        ]
-        if invocation.get("transaction") is not None:
-            names.append(("transaction", invocation["transaction"]))
-            inside = self.transaction_rows(invocation["transaction"])
-            names += [("session", r["session"]) for r in inside if r.get("session") is not None]
-        rows = {r["index"]: r for name in names for r in self._of.get(name, ())}
+        rows = {r["index"]: r for name in self._names_around(invocation) for r in self._of.get(name, ())}
         return [rows[index] for index in sorted(rows)]
+
+    def _names_around(self, invocation: Row) -> set[tuple[str, Any]]:
+        """Return the session, connection and transaction of an invocation, each with its column.
+
+        The sessions that took part in its transaction are included.
+        """
+        names = {
+            (column, invocation[column])
+            for column in ("session", "connection", "transaction")
+            if invocation.get(column) is not None
+        }
+        if invocation.get("transaction") is not None:
+            inside = self.transaction_rows(invocation["transaction"])
+            names |= {("session", r["session"]) for r in inside if r.get("session") is not None}
+        return names
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Return the index of a transaction's first ``f`` row (commit, abort) of type ``type_``."""

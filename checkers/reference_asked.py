@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.excuses import Effect
-from checkers.schema import json_object
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def priority(m: PlainMessage) -> int:
         (
             int(r["priority"])
             for attempt in _counted(m)
-            for r in _options_of(attempt)
+            for r in attempt.options
             if _number(r.get("priority"))
         ),
         default=4,
@@ -165,24 +164,13 @@ def _spans(m: PlainMessage, name: str) -> list[tuple[int, int | None]]:
 
 
 def _spans_of(attempt: Attempt, name: str) -> list[tuple[int, int | None]]:
-    spans = (span for r in _options_of(attempt) if isinstance(span := r.get(name), list) and len(span) == 2)
+    spans = (span for r in attempt.options if isinstance(span := r.get(name), list) and len(span) == 2)
     return [(low, high if _number(high) else None) for low, high in spans if _number(low)]
 
 
 def _counted(m: PlainMessage) -> list[Attempt]:
     """Return the attempts to send a message that did not fail; if all failed, all of them."""
     return [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
-
-
-def _options_of(attempt: Attempt) -> list[Row]:
-    """Return the options that an attempt asked for, as JSON objects.
-
-    Its ``ok`` answers come after the invocation: they may say more exactly when the message
-    expires.
-    """
-    rows = [attempt.asked, *(r for r in attempt.answers if r["type"] == "ok")]
-    values = (json_object(r.get("value")) for r in rows if r is not None)
-    return [value for value in values if value is not None]
 
 
 def _number(value: Any) -> bool:

@@ -7,6 +7,7 @@ is certain.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,17 @@ class Attempt:
                 elif oks:  # each send of a batch has its own answer
                     self.ok = max(committed, min(oks))
             self.failed = refused or (self.ok is None and is_rolled_back(history, self.transaction))
+
+    @functools.cached_property
+    def options(self) -> list[Row]:
+        """The options that an attempt asked for, as JSON objects.
+
+        Its ``ok`` answers come after the invocation: they may say more exactly when the message
+        expires.
+        """
+        rows = [self.asked, *(r for r in self.answers if r["type"] == "ok")]
+        values = (json_object(r.get("value")) for r in rows if r is not None)
+        return [value for value in values if value is not None]
 
     @property
     def unknown(self) -> bool:

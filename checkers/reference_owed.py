@@ -76,7 +76,7 @@ def gone_before(history: History, invocation: Row, inside: Row | None = None) ->
     even if it names no broker. If ``invocation`` ends a transaction, ``inside`` is an ack or nack
     in that transaction.
     """
-    if invocation["index"] <= history.first_departure:
+    if not history.departed_meanwhile(invocation):
         return False
     answers = [r for r in history.rows_around(invocation) if r["type"] == "ok"]
     with_broker = [r for r in answers if r.get("broker") is not None]
