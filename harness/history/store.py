@@ -61,9 +61,10 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     It is rewritten as the run goes on. ``state`` is "running" until the run ends by itself: a
     directory that still says so after its process is gone was killed. ``furnishings`` are the
     auxiliary services that brokers were given besides machines and links, and what was really
-    deployed. ``again`` is the line that runs it again. ``zero`` is the wall clock at the history's
-    time 0 (ISO 8601), by which log lines are placed next to rows. ``trouble`` is why the machine,
-    not the broker, spoiled the run; the verdict is then unknown for this reason first.
+    deployed. ``warnings`` are the lines that were printed before the test. ``again`` is the line
+    that runs it again. ``zero`` is the wall clock at the history's time 0 (ISO 8601), by which log
+    lines are placed next to rows. ``trouble`` is why the machine, not the broker, spoiled the run;
+    the verdict is then unknown for this reason first.
     """
 
     schema_version: Literal[1] = 1
@@ -74,6 +75,7 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     environment_reason: str = ""
     furnishings: dict[str, str] = msgspec.field(default_factory=dict)
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
     started: str = ""
     again: str = ""
     zero: str = ""

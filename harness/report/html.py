@@ -84,6 +84,7 @@ def write(directory: Path) -> Path:
             "known": reviewed is not None and reviewed.known,
             "reasons": [reason for reason in verdict.reasons if reason not in sentences_shown],
         },
+        warnings=run.warnings,
         facts=facts(verdict, spec, run),
         findings=[
             {

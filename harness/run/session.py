@@ -228,6 +228,7 @@ class _Attempt:
         self.talk = talk
         self.record = stores.new_record()
         self.record.environment = test.environment.name
+        self.record.warnings = list(test.warnings)
         self.record.environment_reason = test.environment_reason.partition(": ")[2]
         self.record.versions = _versions(test)
         self.record.again = summary.repeat_command(test.spec, store, test.given_schedule)

@@ -48,7 +48,9 @@ def test_a_run_goes_its_whole_way(echo, tmp_path, monkeypatch):
     store = tmp_path / "latest"
     assert json.loads((store / "spec.json").read_text())["system"] == "echo"
     assert (store / "logs/a1/broker.log").read_text() == "listening a1\n"
-    assert "System echo, policy alone" in (store / "report.html").read_text()
+    report = (store / "report.html").read_text()
+    assert "System echo, policy alone" in report
+    assert '<p class="lead">warning: echo 1.2 with 2 brokers is untried</p>' in report
     assert echo("check", str(store))[0] == 0
 
 
