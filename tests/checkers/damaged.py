@@ -1112,13 +1112,19 @@ def damage(
     edits: list[tuple[str, int]],
     known: Mapping[str, Callable[[list[Row], random.Random], None]] = DAMAGE,
 ) -> list[Row]:
-    """The history after the edits, its indexes dense and its times ascending again."""
+    """The history after the edits, its indexes dense and its times ascending again.
+
+    No delivery is said to have been asked for after it was read: an import refuses such a row.
+    """
     rows = [dict(r) for r in rows]
     for name, seed in edits:
         if rows:
             known[name](rows, random.Random(seed))
     times = sorted(r["time"] for r in rows)
     rows = [{**r, "index": n, "time": time} for n, (r, time) in enumerate(zip(rows, times, strict=True))]
+    for r in rows:
+        if r["f"] == "deliver" and r.get("time_low") is not None:
+            r["time_low"] = min(r["time_low"], r["time"])
     return [{name: value for name, value in r.items() if value is not None} for r in rows]
 
 
