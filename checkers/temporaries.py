@@ -79,6 +79,8 @@ class TemporaryQueueHistory:
         elif f == "disconnect":
             self.ends.append((index, index, f, "ok"))
         elif type_ == "invoke":
+            if key in self.open:  # it stays unanswered, and may have happened
+                self.ends.append((self.open[key], _NEVER, f, "open"))
             self.open[key] = index
         else:
             invoked = self.open.pop(key, None)

@@ -170,6 +170,16 @@ def test_nothing_is_owed_to_a_queue_that_may_have_ended_before_the_drain(found, 
     assert found(Story().subscribe().send(1).phase("heal").drop(outcome).phase("recovered", "drain")) == set()
 
 
+@pytest.mark.parametrize("first", ["drop", "unsubscribe"])
+def test_nothing_is_owed_where_an_end_without_an_answer_is_asked_for_again(found, first):
+    """The first may have happened before the drain, whatever became of the second."""
+    mine = {"connection": 1, "session": 1}
+    story = Story().subscribe().send(1).add(300, "invoke", first, **mine).drain()
+    assert found(story.add(300, "invoke", first, **mine).add(300, "ok", first, **mine)) == set()
+    only = Story().subscribe().send(1).drain().add(300, "invoke", first, **mine)
+    assert found(only.add(300, "ok", first, **mine)) == LOST
+
+
 def test_a_drop_that_failed_ends_nothing(found):
     assert found(Story().subscribe().send(1).drop("fail")) == LOST
 
