@@ -106,7 +106,7 @@ def gone_before(rows: Rows, deaths: Deaths, at: Numbers, invoked: Numbers) -> Nu
     nothing = np.full(len(at), NONE, dtype=np.int64)
     delivery = (rows.index[delivered], rows.time[delivered], deaths.numbered(rows.broker, delivered))
     answers = answers.or_deliveries(Answers(*(np.where(is_named, values, nothing) for values in delivery)))
-    dead = deaths.gone_since(run, session, rows.connection[at], answers)
+    dead = deaths.gone_since(run, session, rows.connection[at], rows.transaction[at], answers)
     return np.where(dead < invoked, dead, NONE)
 
 

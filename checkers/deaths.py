@@ -103,17 +103,23 @@ class Answers:
         )
 
 
+def _opposite(numbers: Numbers) -> Numbers:
+    """Return the numbers with the other sign, except ``NONE``."""
+    return np.where(numbers == NONE, NONE, -numbers)
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredSince:
-    """The latest answers to sessions and connections, of the questions that were looked at.
+    """The latest answers in sessions, connections and transactions that were looked at.
 
-    ``sessions`` and ``connections`` have the latest answer (``until``), and whether two brokers
-    served them (``several``, 1 or 0). ``proven`` has until when a session was certainly alive
-    (``checkers.sessions``).
+    Each of these has the latest answer (``until``), and the lowest and the highest number of the
+    brokers that served it (``least``, ``most``). ``proven`` has until when a session was certainly
+    alive (``checkers.sessions``).
     """
 
     sessions: Keyed = _NO_LINKS
     connections: Keyed = _NO_LINKS
+    transactions: Keyed = _NO_LINKS
     proven: Keyed = _NO_LINKS
 
     @classmethod
@@ -137,10 +143,10 @@ class AnsweredSince:
                 },
             )  # fmt: skip
             until, least, most = (lowest.values[name] for name in ("until", "least", "most"))
-            values = {"until": np.where(until == NONE, NONE, -until), "several": (least != -most) * 1}
+            values = {"until": _opposite(until), "least": least, "most": _opposite(most)}
             return Keyed(lowest.numbers, lowest.keys, values)
 
-        return cls(latest_by("session"), latest_by("connection"), proven)
+        return cls(latest_by("session"), latest_by("connection"), latest_by("transaction"), proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,19 +213,28 @@ class Deaths:
         result: Numbers = place_of[brokers.codes[at]]
         return result
 
-    def gone_since(self, run: Numbers, session: Numbers, connection: Numbers, answers: Answers) -> Numbers:
+    def gone_since(
+        self, run: Numbers, session: Numbers, connection: Numbers, transaction: Numbers, answers: Answers
+    ) -> Numbers:
         """Return the first row that saw the process at the other end gone; ``NONE``: none did.
 
-        Only rows after the latest known answer in that session or on that connection count, since
-        another process may have given that answer. The result is ``NONE``, too, where two brokers
-        served the session or the connection.
+        Only rows after the latest known answer in that session, on that connection or in that
+        transaction count, since another process may have given that answer. The result is ``NONE``,
+        too, where two brokers served one of these.
         """
-        links = ((self.answered.sessions, session), (self.answered.connections, connection))
+        links = (
+            (self.answered.sessions, session),
+            (self.answered.connections, connection),
+            (self.answered.transactions, transaction),
+        )
         until = self.answered.proven.find("proven", run, session)
-        several = np.zeros(len(run), dtype=bool)
+        least, most = np.full(len(run), _EVER, dtype=np.int64), np.full(len(run), NONE, dtype=np.int64)
         for keyed, number in links:
             until = np.maximum(until, keyed.find("until", run, number))
-            several |= keyed.find("several", run, number) == 1
+            lowest = keyed.find("least", run, number)
+            least = np.where(lowest == NONE, least, np.minimum(least, lowest))
+            most = np.maximum(most, keyed.find("most", run, number))
+        several = least < most
         since = np.where(answers.told == NONE, NONE, np.maximum(answers.told, until))
         return self._first_after(run, Answers(since, answers.ns, np.where(several, NONE, answers.broker)))
 
@@ -268,7 +283,9 @@ class Deaths:
         doubtful = np.flatnonzero((commits != NONE) & (ok == NONE))
         if len(doubtful) and self.rows:
             answers = self.committing(ends, run[doubtful], transaction[doubtful])
-            dead[doubtful] = self.gone_since(run[doubtful], session[doubtful], connection[doubtful], answers)
+            dead[doubtful] = self.gone_since(
+                run[doubtful], session[doubtful], connection[doubtful], transaction[doubtful], answers
+            )
         return np.where(dead < commits, dead, NONE)
 
     def one_process(self, run: int, broker: str | None, since: int, until: int, until_ns: int) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.rows import NONE, Numbers, Texts, earliest, numbers_of, texts_of
+from checkers.rows import NONE, Flags, Numbers, Texts, earliest, numbers_of, texts_of
 from checkers.schema import MONITOR
 
 _EVER: Final = np.iinfo(np.int64).max - 1
@@ -99,8 +99,8 @@ class Ends:
         commit_ns       the moment of the ``ok`` of a commit
         committed_by, aborted_by   the place in ``brokers`` of the broker that answered so; -1
                         where the row names none
-        refused, kept   the ``fail`` of a commit, of an abort
-        void            the ``fail`` of a commit, where each commit that was asked for failed
+        refused         the ``fail`` of a commit
+        void, kept      the ``fail`` of a commit, of an abort, where each that was asked for failed
         end, asked, back   the first invocation of either, of a commit, of an abort
         connection      the number of the connection on which the commit was asked for
         undone          the invocation of an abort, or of a commit that was refused, whichever is
@@ -203,11 +203,15 @@ def read(control: pa.Table) -> Ends:
     asked_at, back = transactions.values["asked"], transactions.values["back"]
     undone = np.where(transactions.values["refused"] == NONE, back, np.maximum(asked_at, back))
     failed = type_.are("fail")[rows]
-    commits, failures = (
-        transactions.counted(run[rows][chosen], transaction[rows][chosen])
-        for chosen in (committing & invoked, committing & failed)
-    )
-    void = np.where(commits <= failures, transactions.values["refused"], NONE)
+
+    def each_failed(operations: Flags, failure: Numbers) -> Numbers:
+        """Return the failures of transactions whose operations all failed; else ``NONE``."""
+        invocations, failures = (
+            transactions.counted(run[rows][chosen], transaction[rows][chosen])
+            for chosen in (operations & invoked, operations & failed)
+        )
+        return np.where(invocations <= failures, failure, NONE)
+
     values_left = dict(transactions.values)
     committed, aborted = values_left.pop("committed"), values_left.pop("aborted")
     columns = {
@@ -218,7 +222,8 @@ def read(control: pa.Table) -> Ends:
         "abort": _at(at, aborted),
         "aborted_by": _at(broker.codes[rows], aborted),
         "undone": undone,
-        "void": void,
+        "void": each_failed(committing, transactions.values["refused"]),
+        "kept": each_failed(~committing, transactions.values["kept"]),
     }
     transactions = Keyed(transactions.numbers, transactions.keys, columns)
     return Ends(sessions, transactions, *_holders(control, run, session, sessions), broker.values)

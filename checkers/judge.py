@@ -612,7 +612,7 @@ def _delivery(
 
 
 def _answered_since(source: HistorySource, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
-    """Return the latest answers to the sessions and connections of ``late`` acknowledgements."""
+    """Return the latest answers where acknowledgements were ``late``."""
     spans = links.Spans.of(late)
     control, _ = _control(source)
     replies = source.ask(partial(part.served_sessions, spans=spans)).values()
@@ -620,7 +620,7 @@ def _answered_since(source: HistorySource, question: Question, late: links.Under
         *(slice_answer for reply in replies for slice_answer in reply), strict=True
     )
     return deaths.AnsweredSince.of(
-        joined([links.questions(control, spans), *questions]),
+        joined([links.questions(control, spans, invoked=False), *questions]),
         joined([links.servers(control, spans), *servers]),
         sessions.proven(proofs, question.ends.sessions),
     )

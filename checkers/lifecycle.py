@@ -201,8 +201,14 @@ class Deliveries:
     def wanted(self, runs: Numbers) -> UnderWay:
         """Return the spans in which answers may refute the excuses of the open deliveries."""
         at = np.flatnonzero(self.open)
+        nowhere = np.full(len(at), NONE, dtype=np.int64)
         return UnderWay(
-            runs[self.place[at]], self.session[at], self.connection[at], self.since[at], self.index[at]
+            runs[self.place[at]],
+            self.session[at],
+            self.connection[at],
+            nowhere,
+            self.since[at],
+            self.index[at],
         )
 
 

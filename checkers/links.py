@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from checkers.ends import Keyed
-from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows, name_number
+from checkers.rows import FOREVER, NONE, Column, Flags, Numbers, Rows, name_number
 from checkers.schema import OF_SESSIONS, OF_TRANSACTIONS
 
 _BITS: Final = 33
@@ -30,11 +30,13 @@ class UnderWay:
     """The deliveries that may have been under way: an answer between two rows would refute that.
 
     An answer counts after row ``low`` and before row ``high``, at which the delivery was read.
+    ``transaction`` is ``NONE`` except for acknowledgements in one.
     """
 
     run: Numbers
     session: Numbers
     connection: Numbers
+    transaction: Numbers
     low: Numbers
     high: Numbers
 
@@ -50,6 +52,7 @@ class Questions:
     run: Numbers
     session: Numbers
     connection: Numbers
+    transaction: Numbers
     asked: Numbers
     answered: Numbers
     asked_ns: Numbers
@@ -57,14 +60,15 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The spans of indexes in which answers are looked up, by session and by connection."""
+    """The spans of indexes in which answers are looked up: by session, connection, transaction."""
 
     sessions: Keyed
     connections: Keyed
+    transactions: Keyed
 
     @classmethod
     def of(cls, under_way: UnderWay) -> Spans:
-        """Return the span of each session and connection of ``under_way``."""
+        """Return the span of each session, connection and transaction of ``under_way``."""
 
         def by(number: Numbers) -> Keyed:
             every = number != NONE
@@ -73,56 +77,74 @@ class Spans:
                 {"low": (every[every], under_way.low[every]), "high": (every[every], -under_way.high[every])},
             )  # fmt: skip
 
-        return cls(by(under_way.session), by(under_way.connection))
+        return cls(by(under_way.session), by(under_way.connection), by(under_way.transaction))
 
-    def have(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Flags:
-        """Flag the rows that lie in the span of their session or connection."""
-        result = np.zeros(len(run), dtype=bool)
-        for spans, number in ((self.sessions, session), (self.connections, connection)):
-            low, high = spans.find("low", run, number), spans.find("high", run, number)
+    def have(self, rows: Rows, at: Numbers) -> Flags:
+        """Flag the rows that lie in the span of their session, connection or transaction."""
+        run, index, result = rows.run[at], rows.index[at], np.zeros(len(at), dtype=bool)
+        for spans, numbers in self._spans_and_numbers(rows):
+            low, high = (spans.find(name, run, numbers[at]) for name in ("low", "high"))
             result |= (low != NONE) & (index > low) & (index < -np.where(high == NONE, 0, high))
         return result
 
+    def touch(self, rows: Rows, at: Numbers) -> Flags:
+        """Flag the rows whose session, connection or transaction has a span."""
+        result = np.zeros(len(at), dtype=bool)
+        for spans, numbers in self._spans_and_numbers(rows):
+            result |= spans.find("low", rows.run[at], numbers[at]) != NONE
+        return result
 
-def questions(rows: Rows, spans: Spans) -> Questions:
-    """Return the operations answered ``ok`` among these rows whose answers lie in the spans."""
+    def _spans_and_numbers(self, rows: Rows) -> tuple[tuple[Keyed, Column], ...]:
+        """Return each kind of span with the column that numbers it in some rows."""
+        return (
+            (self.sessions, rows.session),
+            (self.connections, rows.connection),
+            (self.transactions, rows.transaction),
+        )
+
+
+def questions(rows: Rows, spans: Spans, *, invoked: bool = True) -> Questions:
+    """Return the operations answered ``ok`` among these rows whose answers lie in the spans.
+
+    With ``invoked``, only those whose invocation is among the rows; without, ``asked`` and
+    ``asked_ns`` of the others are ``NONE``.
+    """
     at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & ~rows.f.are("deliver", "connect"))
-    run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
-    is_in_span = spans.have(run, session, connection, rows.index[at])
-    at = at[is_in_span]
+    at = at[spans.have(rows, at)]
     invokes = asked_at(rows, at)
-    is_known = invokes >= 0
+    if invoked:
+        at, invokes = at[invokes >= 0], invokes[invokes >= 0]
+    asked, asked_ns = (np.where(invokes >= 0, column[invokes], NONE) for column in (rows.index, rows.time))
     return Questions(
-        run[is_in_span][is_known], session[is_in_span][is_known], connection[is_in_span][is_known],
-        rows.index[invokes[is_known]], rows.index[at[is_known]], rows.time[invokes[is_known]],
+        rows.run[at], rows.session[at], rows.connection[at], rows.transaction[at],
+        asked, rows.index[at], asked_ns,
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """The brokers that served some sessions and connections, each combination once.
+    """The brokers that served some sessions, connections and transactions, each combination once.
 
-    ``broker`` is the number of the broker's name. ``session`` and ``connection`` are ``NONE`` where
-    a row has none.
+    ``broker`` is the number of the broker's name. The numbers are ``NONE`` where a row has none.
     """
 
     run: Numbers
     session: Numbers
     connection: Numbers
+    transaction: Numbers
     broker: Numbers
 
 
 def servers(rows: Rows, spans: Spans) -> Servers:
-    """Return the brokers that answered or delivered in the sessions and connections of the spans.
+    """Return the brokers that answered or delivered where there are spans.
 
-    The whole history of these sessions and connections counts, not only the spans.
+    The whole history of these sessions, connections and transactions counts, not only the spans.
     """
     at = np.flatnonzero(rows.type.are("ok") & (rows.broker.codes >= 0))
-    run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
-    is_in_span = spans.sessions.find("low", run, session) != NONE
-    is_in_span |= spans.connections.find("low", run, connection) != NONE
+    at = at[spans.touch(rows, at)]
     names = np.array([*map(name_number, rows.broker.values)], dtype=np.int64)
-    served = np.column_stack([run, session, connection, names[rows.broker.codes[at]]])[is_in_span]
+    numbers = (rows.run[at], rows.session[at], rows.connection[at], rows.transaction[at])
+    served = np.column_stack([*numbers, names[rows.broker.codes[at]]])
     return Servers(*np.unique(served, axis=0).T)
 
 

@@ -167,10 +167,10 @@ def _released(rows: Rows, custody: Custody, certain: Flags) -> tuple[Flags, Oper
         asked = asked.with_(nacks(rows, open_))
     asked = asked.some(~asked.failed)
     run, transaction = rows.run[asked.at], rows.transaction[asked.at]
-    commit, ok, refused = (
-        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "refused")
+    commit, ok, void = (
+        ends.transactions.find(name, run, transaction) for name in ("asked", "commit", "void")
     )
-    possible = (transaction == NONE) | (((commit != NONE) | (ok != NONE)) & (refused == NONE))
+    possible = (transaction == NONE) | (((commit != NONE) | (ok != NONE)) & (void == NONE))
     asked, commit, ok = asked.some(possible), commit[possible], ok[possible]
     run, transaction = run[possible], transaction[possible]
     session, connection = rows.session[asked.at], rows.connection[asked.at]
@@ -191,7 +191,8 @@ def _too_late(rows: Rows, at: Numbers, dead: Numbers) -> UnderWay:
     late = np.flatnonzero(dead != NONE)
     at = at[late]
     forever = np.full(len(at), FOREVER, dtype=np.int64)
-    return UnderWay(rows.run[at], rows.session[at], rows.connection[at], dead[late], forever)
+    numbers = rows.run[at], rows.session[at], rows.connection[at], rows.transaction[at]
+    return UnderWay(*numbers, dead[late], forever)
 
 
 def _busy(rows: Rows, custody: Custody, of: Flags, acked: Numbers) -> Flags:
@@ -275,7 +276,7 @@ def _may_be_dead(
     back, kept, failed, answered = (
         transactions.find(name, run, transaction) for name in ("back", "kept", "refused", "abort")
     )
-    undone = ((back != NONE) & (kept == NONE)) | (failed != NONE)
+    undone = ((back != NONE) & (kept == NONE)) | (answered != NONE) | (failed != NONE)
     doubtful = (failed == NONE) & (answered == NONE)  # an end that was answered reached a broker
     acked, back = acked[undone], np.where(doubtful, back, NONE)[undone]
     late = gone_before(rows, custody.deaths, acked, np.maximum(back, rows.index[acked]))

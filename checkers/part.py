@@ -583,10 +583,11 @@ def proofs(part: HistoryPart, spans: links.Spans) -> list[tuple[sessions.Proofs,
 def served_sessions(
     part: HistoryPart, spans: links.Spans
 ) -> list[tuple[sessions.Proofs, links.Questions, links.Servers]]:
-    """Return, for each slice, ``proofs`` and the brokers that served the sessions of some spans."""
+    """Return, for each slice, proofs that sessions were alive, and answers and brokers of spans."""
     tables = (from_table(spread(table), PlaceTable()) for table in part.slices(READ))
     return [
-        (sessions.proofs(rows), links.questions(rows, spans), links.servers(rows, spans)) for rows in tables
+        (sessions.proofs(rows), links.questions(rows, spans, invoked=False), links.servers(rows, spans))
+        for rows in tables
     ]
 
 

@@ -210,8 +210,9 @@ def spans_in_question(deliveries: Delivered, queues: Sequence[Queue]) -> UnderWa
     """Return the spans whose answers tell when each message was chosen."""
     stored = np.where(deliveries.stored == NONE, deliveries.delivered, deliveries.stored)
     return UnderWay(
-        _runs(deliveries, queues), deliveries.session, deliveries.connection, stored, deliveries.delivered
-    )
+        _runs(deliveries, queues), deliveries.session, deliveries.connection, np.full_like(stored, NONE),
+        stored, deliveries.delivered,
+    )  # fmt: skip
 
 
 def _runs(deliveries: Delivered, queues: Sequence[Queue]) -> npt.NDArray[np.int64]:

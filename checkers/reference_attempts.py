@@ -98,9 +98,16 @@ def is_rolled_back(history: History, transaction: int) -> bool:
     """
     if history.ended(transaction, "abort", "ok") is not None:
         return True
-    commits = [r["type"] for r in history.transaction_rows(transaction) if r["f"] == "commit"]
-    failed = commits.count("fail")
-    return history.atomic and failed > 0 and commits.count("invoke") <= failed
+    return history.atomic and each_failed(history, transaction, "commit")
+
+
+def each_failed(history: History, transaction: int, f: str) -> bool:
+    """Return whether each commit or abort (``f``) of a transaction was answered ``fail``.
+
+    After one of unknown outcome, the next one may fail because the first one took effect.
+    """
+    types = [r["type"] for r in history.transaction_rows(transaction) if r["f"] == f]
+    return types.count("fail") >= max(types.count("invoke"), 1)
 
 
 def is_aborted(m: PlainMessage) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import had_expired, may_be_delayed, may_have_expired, may_wait
-from checkers.reference_attempts import of_one_node, saw_gone
+from checkers.reference_attempts import each_failed, of_one_node, saw_gone
 from checkers.reference_sent import certainly_before, may_have_been_under_way
 from checkers.reference_subscriptions import is_owed
 from checkers.reference_waits import NEVER, certainly_taken_back, has_lapsed, is_late
@@ -141,7 +141,7 @@ def may_be_committed(history: History, transaction: int, inside: Row) -> bool:
 
     ``inside`` is an ack or nack in the transaction.
     """
-    if history.ended(transaction, "commit", "fail") is not None:
+    if each_failed(history, transaction, "commit"):
         return False
     commits = questions(history.transaction_rows(transaction), "commit")
     return any(not gone_before(history, commit.asked, inside) for commit in commits)
@@ -272,9 +272,12 @@ def possible_attempts(history: History, m: PlainMessage, options: CheckOptions) 
         for question in questions(m.rows, "ack")
         if question.transaction is not None and may_have_arrived(history, question)
         if history.ended(question.transaction, "commit", "fail") is not None
-        or any(
-            may_have_arrived(history, abort, question.asked)
-            for abort in aborts(history, question.transaction)
+        or (
+            not each_failed(history, question.transaction, "abort")
+            and any(
+                may_have_arrived(history, abort, question.asked)
+                for abort in aborts(history, question.transaction)
+            )
         )
     ]
     if options.broker.attempts != "given back":

@@ -64,6 +64,9 @@ BY_CONNECTION = [
     *send(2, 1), *deliver(4, 1, broker=None, connection=7),
 ]  # fmt: skip
 
+TORN = {("torn-transaction", "9")}
+"""The ack happened, and what was sent in the same transaction is nowhere."""
+
 UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "an ack of unknown outcome may have been processed": ([*HELD, *UNKNOWN, *OVER], ANY, set()),
     "not if the monitor saw its broker stopped before": ([*HELD, *stopped(8), *UNKNOWN, *OVER], ANY, LOST),
@@ -137,6 +140,15 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
         [*HELD, *NOT_HEARD, *stopped(15), *end(20, "commit", 9, broker=None), *OVER], ANY, set()),
     "not if the commit was not heard of, either": (
         [*HELD, *NOT_HEARD, *stopped(15), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
+    "it may have been if its transaction was answered after that": (
+        [*HELD, *NOT_HEARD, *stopped(15), *send(17, 2, group="h", transaction=9), *NO_COMMIT_HEARD, *OVER],
+        ANY, TORN),
+    "so may it be if no row says that the answer was asked for": (
+        [*HELD, *NOT_HEARD, *stopped(15), send(17, 2, group="h", transaction=9)[1], *NO_COMMIT_HEARD, *OVER],
+        ANY, set()),
+    "or if another broker answered its transaction before": (
+        [*HELD, *NOT_HEARD, *send(12, 2, group="h", transaction=9, broker="a2"), *stopped(15),
+         *NO_COMMIT_HEARD, *gone(22, 1), *BOTH_READ], ANY, TORN),
     "so is that of an ack that is asked for in it": (
         [*send(2, 1), *begun(6), *killed(8), *deliver(10, 1), *answer(12, 1, transaction=9, outcome="info",
          broker=None), *NO_COMMIT_HEARD, *OVER], ANY, LOST),
@@ -148,8 +160,16 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
          *OVER], ANY, LOST),
     "a commit that was answered was asked for, whether or not a row says so": (
         [*HELD, *NOT_HEARD, *end(20, "commit", 9)[1:], *OVER], ANY, set()),
-    "a commit that was refused once released nothing, whatever was answered later": (
-        [*TAKEN, *end(20, "commit", 9, "fail"), *end(22, "commit", 9), *gone(24, 1), *DONE], ANY, LOST),
+    "a commit that was refused released nothing": (
+        [*TAKEN, *end(20, "commit", 9, "fail"), *gone(24, 1), *DONE], ANY, LOST),
+    "nor did two": (
+        [*TAKEN, *end(20, "commit", 9, "fail"), *end(22, "commit", 9, "fail"), *gone(24, 1), *DONE], ANY,
+        LOST),
+    "one that was carried out after another was refused": (
+        [*TAKEN, *end(20, "commit", 9, "fail"), *end(22, "commit", 9), *gone(24, 1), *DONE], ANY, set()),
+    "one of unknown outcome may have been carried out, so that the next was refused": (
+        [*TAKEN, *end(20, "commit", 9, "info"), *end(22, "commit", 9, "fail"), *gone(24, 1), *DONE], ANY,
+        set()),
     "a commit's broker is known by its connection": (
         [o(0, 1, "invoke", "connect"), o(1, 1, "ok", "connect", broker="a1", connection=7), *send(2, 1),
          *deliver(4, 1, broker=None), *NOT_HEARD, *stopped(15),
@@ -247,6 +267,12 @@ REFUSALS: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]]]] = {
     "a roll-back is a refusal": ([*HELD, *undone(6, 8), *again(10), *undone(11, 9), *DEAD], TWO, set()),
     "a roll-back that failed is none": (
         [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "fail"), *DEAD], TWO, EARLY),
+    "one of unknown outcome may have been carried out, so that the next failed": (
+        [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "info"), *end(15, "abort", 9, "fail"), *DEAD], TWO,
+        set()),
+    "one that was answered was asked for, whether or not a row says so": (
+        [*HELD, *undone(6, 8), *again(10), *answer(11, 1, transaction=9), end(13, "abort", 9)[1], *DEAD], TWO,
+        set()),
     "a roll-back of unknown outcome may be one": (
         [*HELD, *undone(6, 8), *again(10), *undone(11, 9, "info"), *DEAD], TWO, set()),
     "a roll-back of an ack that failed is none": (
