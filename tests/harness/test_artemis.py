@@ -93,6 +93,7 @@ def test_properties_have_the_names_of_the_documents_and_go_where_artemis_wants_t
             "ha-policy.replication.quorum-vote-wait": 1500,
             "cluster.connection-ttl": 5000,
             "address-settings.max-delivery-attempts": 4,
+            "broker.journal-type": "ASYNCIO",
         },
         "a1": {"ha-policy.replication.master.check-for-live-server": False, "acceptor.connection-ttl": 9000},
     }
@@ -111,6 +112,8 @@ def test_properties_have_the_names_of_the_documents_and_go_where_artemis_wants_t
     connection = texts(master.find("core/cluster-connections/cluster-connection"))
     assert connection["connection-ttl"] == "5000"
     assert texts(master.find("core/address-settings/address-setting"))["max-delivery-attempts"] == "4"
+    assert texts(master.find("core"))["journal-type"] == "ASYNCIO"
+    assert texts(broker_xml("a1", spec())[0].find("core"))["journal-type"] == "NIO"
     stomp = [each.text for each in master.iter("acceptor") if each.get("name") == "stomp"]
     assert "connectionTtl=9000" in stomp[0]
     assert [each.get("name") for each in master.iter("address")] == ["q0", "q1", "DLQ"]
@@ -316,6 +319,7 @@ def test_on_another_machine_its_jars_are_where_they_were_put(tmp_path, monkeypat
     files = system.files(a_spec, nodes[0], nodes, layout, listen, {"a2:61616": Address("172.18.0.11", 61616)})
     arguments = files["java.args"].decode()
     assert '"-Dartemis.home=/opt/homes/artemis"' in arguments
+    assert '"-Djava.library.path=/opt/homes/artemis/bin/lib/linux-x86_64"' in arguments
     assert "/opt/homes/artemis/lib/artemis-server-2.99.0.jar:" in arguments
     assert not any(str(tmp_path) in content.decode("latin-1") for content in files.values())
     # A name of its own that led to 0.0.0.0 would be announced so.

@@ -35,13 +35,13 @@ _CORE: Final[Mapping[str, Any]] = {
     "persistence-enabled": True,
     "security-enabled": False,
     "jmx-management-enabled": True,
-    "journal-type": "NIO",
     "journal-datasync": True,
     "journal-sync-transactional": True,
     "journal-sync-non-transactional": True,
     **shortened.settings(times.GROUPS, "broker."),
 }
 _BROKER: Final[Mapping[str, Any]] = {
+    "journal-type": "NIO",
     "journal-file-size": 4 << 20,
     "journal-min-files": 2,
     "journal-buffer-timeout": 200_000,
@@ -194,6 +194,7 @@ def _arguments(chosen: Chosen, layout: Layout, place: str, class_path: str) -> b
         f"-Djava.io.tmpdir={layout.etc}/{_TEMPORARY}",
         "--add-opens",
         "java.base/jdk.internal.misc=ALL-UNNAMED",
+        f"-Djava.library.path={place}/bin/lib/linux-x86_64",  # for journal-type ASYNCIO
         f"-Dartemis.home={place}",
         f"-Dartemis.instance={layout.etc}",
         f"-Dartemis.instance.etc={layout.etc}",

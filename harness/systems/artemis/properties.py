@@ -98,6 +98,7 @@ PLAIN: Final[Mapping[str, Mapping[str, type]]] = {
         "disk-scan-period": int,
         "global-max-size": int,
         "journal-file-size": int,
+        "journal-type": str,
         "journal-min-files": int,
         "journal-compact-min-files": int,
         "journal-compact-percentage": int,
