@@ -11,12 +11,14 @@ it was made of, and found there the next time.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import io
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -204,7 +206,9 @@ def _import_debian(
         )
     repository, _, name = tag.partition(":")
     unused = " ".join(f".{pattern}" for pattern in (*_UNUSED, *without))
-    with scratch.directory("base") as directory:
+    with _alone(), scratch.directory("base") as directory:
+        if exists(client, tag):  # another process has made it meanwhile
+            return
         made, copy = directory / "base.tar", directory / "start.tar"
         variant = ["--variant=minbase"]
         if start is not None:
@@ -232,6 +236,14 @@ def _import_debian(
         client.api.import_image_from_file(
             str(made), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
         )
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process makes an image with this installation: it may be the same one."""
+    with Path(__file__).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _export(client: Any, tag: str, path: Path) -> None:

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -230,6 +231,34 @@ def test_java_for_brokers_of_others_comes_from_a_newer_debian_than_our_own_image
             make()
     assert [command[-2] for command in made] == ["trixie", "bookworm"]
     assert any("default-jre-headless" in word for word in made[0])
+
+
+def test_two_that_need_one_image_at_the_same_time_make_it_once(monkeypatch):
+    made, images = [], set()
+
+    class Engine:
+        """One that keeps the tags of what it imports."""
+
+        @property
+        def api(self):
+            return self
+
+        def import_image_from_file(self, _, *, repository, tag, **__):
+            images.add(f"{repository}:{tag}")
+
+    def run(command, **_):
+        made.append(command)
+        time.sleep(0.2)  # long enough for the other to begin
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(base_image, "_pull", lambda *_: "no registry")
+    monkeypatch.setattr(base_image, "exists", lambda _, tag: tag in images)
+    monkeypatch.setattr(base_image.shutil, "which", lambda _: "/usr/bin/mmdebstrap")
+    monkeypatch.setattr(base_image.subprocess, "run", run)
+    with ThreadPoolExecutor() as two:
+        tags = [*two.map(lambda _: base_image.base_image(Engine(), lambda _: None), range(2))]
+    assert {*tags} == images
+    assert len(made) == 1
 
 
 def test_further_packages_are_added_to_a_copy_of_the_image_that_was_made_here(monkeypatch):
