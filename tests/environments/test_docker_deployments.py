@@ -27,6 +27,7 @@ def client():
 
 
 def test_the_image_is_built_once_for_the_same_sources_and_anew_for_others(client, monkeypatch, tmp_path):
+    image.node_image(client, print)  # and what it is made from, which is told, too
     for path, content in payload.sources(payload.ROOT).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)
