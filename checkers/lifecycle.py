@@ -201,12 +201,12 @@ class Deliveries:
     def wanted(self, runs: Numbers) -> UnderWay:
         """Return the spans in which answers may refute the excuses of the open deliveries."""
         at = np.flatnonzero(self.open)
-        nowhere = np.full(len(at), NONE, dtype=np.int64)
+        no_transaction = np.full(len(at), NONE, dtype=np.int64)
         return UnderWay(
             runs[self.place[at]],
             self.session[at],
             self.connection[at],
-            nowhere,
+            no_transaction,
             self.since[at],
             self.index[at],
         )

@@ -114,10 +114,12 @@ def questions(rows: Rows, spans: Spans, *, invoked: bool = True) -> Questions:
     invokes = asked_at(rows, at)
     if invoked:
         at, invokes = at[invokes >= 0], invokes[invokes >= 0]
-    asked, asked_ns = (np.where(invokes >= 0, column[invokes], NONE) for column in (rows.index, rows.time))
+    invoked_at, invoked_ns = (
+        np.where(invokes >= 0, column[invokes], NONE) for column in (rows.index, rows.time)
+    )
     return Questions(
         rows.run[at], rows.session[at], rows.connection[at], rows.transaction[at],
-        asked, rows.index[at], asked_ns,
+        invoked_at, rows.index[at], invoked_ns,
     )  # fmt: skip
 
 

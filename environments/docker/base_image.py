@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments import scratch
+from environments.docker.engine import labels
 from environments.payload import archive
 from harness.interface import InfrastructureError
 
@@ -206,13 +207,13 @@ def _import_debian(
         )
     repository, _, name = tag.partition(":")
     unused = " ".join(f".{pattern}" for pattern in (*_UNUSED, *without))
-    with _alone(), scratch.directory("base") as directory:
+    with _one_at_a_time(), scratch.directory("base") as directory:
         if exists(client, tag):  # another process has made it meanwhile
             return
         made, copy = directory / "base.tar", directory / "start.tar"
         variant = ["--variant=minbase"]
         if start is not None:
-            _export(client, start, copy)
+            _export(client, start, copy, directory.name)
             # Devices are left to mmdebstrap: only root can unpack them.
             unpack = f'tar -C "$1" -xf {shlex.quote(str(copy))} --exclude="dev/*"'
             variant = ["--variant=custom", f"--setup-hook={unpack}"]
@@ -239,16 +240,23 @@ def _import_debian(
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Wait until no other process makes an image with this installation: it may be the same one."""
+def _one_at_a_time() -> Iterator[None]:
+    """Let one process at a time make an image: two that begin together need the same base image.
+
+    The lock is that of this file, so that no file of its own stays behind.
+    """
     with Path(__file__).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _export(client: Any, tag: str, path: Path) -> None:
-    """Write the files of an image into a tar archive."""
-    container = client.containers.create(tag, ["true"])  # it is never started
+def _export(client: Any, tag: str, path: Path, run: str) -> None:
+    """Write the files of an image into a tar archive.
+
+    That takes a container, which is never started. It has the labels of a run of this name, so that
+    ``jepsen-run clean`` removes it if this process is killed meanwhile.
+    """
+    container = client.containers.create(tag, ["true"], labels=labels(run))
     try:
         with path.open("wb") as archive:
             archive.writelines(container.export())

@@ -272,8 +272,9 @@ def test_further_packages_are_added_to_a_copy_of_the_image_that_was_made_here(mo
         def containers(self):
             return self
 
-        def create(self, image, command):
+        def create(self, image, command, labels):
             assert (image, command) == (ours, ["true"])
+            assert engine.harness_of(labels).pid == os.getpid()
             return self
 
         def export(self):

@@ -212,6 +212,7 @@ def test_names_resolve_in_each_broker_to_its_own_links():
         ),
         ({"a1": {"ha-policy.replication.slave.allow-failback": True}}, "is for a slave, and a1 is a master"),
         ({"*": {"cluster.connection-ttl": "soon"}}, r"connection-ttl=soon: it must be a whole number"),
+        ({"*": {"broker.journal-type": "AIO"}}, "journal-type=AIO: it must be NIO, ASYNCIO or MAPPED"),
         ({"z1": {"cluster.connection-ttl": 1}}, 'no node "z1"'),
         ({"group": {"bakups": 2}}, 'group:bakups: unknown property: did you mean "backups"'),
     ],

@@ -19,6 +19,9 @@ from harness.systems.properties import checked
 MASTER: Final = "master"
 SLAVE: Final = "slave"
 STANDALONE: Final = "standalone"
+Kind = type | tuple[str, ...]
+"""The type of a property, or the words that it may be."""
+
 SIDES: Final = {MASTER: "primary", SLAVE: "backup"}
 REPLICATION: Final = "replication"
 LOCK_MANAGER: Final = "lock-manager"
@@ -64,7 +67,7 @@ ROLE: Final[Mapping[str, Mapping[str, Mapping[str, type]]]] = {
 }
 """Policy -> role -> property of the role's own section -> type."""
 
-PLAIN: Final[Mapping[str, Mapping[str, type]]] = {
+PLAIN: Final[Mapping[str, Mapping[str, Kind]]] = {
     "cluster": {
         "message-load-balancing": str,
         "check-period": int,
@@ -98,7 +101,7 @@ PLAIN: Final[Mapping[str, Mapping[str, type]]] = {
         "disk-scan-period": int,
         "global-max-size": int,
         "journal-file-size": int,
-        "journal-type": str,
+        "journal-type": ("NIO", "ASYNCIO", "MAPPED"),
         "journal-min-files": int,
         "journal-compact-min-files": int,
         "journal-compact-percentage": int,
@@ -140,7 +143,7 @@ def in_artemis(key: str, value: Any) -> tuple[str, str]:
     return name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Iterator[tuple[str, str, type]]:
+def _place(name: str, node: NodePlan, policy: str, *, everywhere: bool) -> Iterator[tuple[str, str, Kind]]:
     """Yield section, property and type for a name; nothing if it belongs to another role."""
     roles = ROLE.get(policy, {})
     section = f"{HA}{SECTIONS.get(policy, policy)}."
