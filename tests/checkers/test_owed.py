@@ -91,6 +91,9 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
     "it may have been if its connection was answered after that": (
         [*BY_CONNECTION, *stopped(8), *send(9, 2, connection=7), *deliver(12, 2, 2), *joined(13, 2),
          *answer(20, 1, outcome="info", broker=None, connection=7), *OVER], ANY, set()),
+    "even if no row says that the answer was asked for": (
+        [*BY_CONNECTION, *stopped(8), {**end(14, "commit", 5)[1], "connection": 7},
+         *answer(20, 1, outcome="info", broker=None, connection=7), *OVER], ANY, set()),
     "it may have been if what was seen gone, and written late, was a process before": (
         [*HELD, *stopped(8, low=0), *UNKNOWN, *OVER], ANY, set()),
     "it may have been if the session was answered after that": (
