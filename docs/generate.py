@@ -38,6 +38,8 @@ NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -
 
 def attribute_notes(struct: type) -> dict[str, str]:
     """The string under (or comment beside) each field of a class, by field name."""
+    if struct is harness.interface.TestSpec:
+        return {name: f"{field.meaning}." for name, field in harness.interface.FIELDS.items()}
     notes: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         try:

@@ -12,8 +12,8 @@ from harness.history.known import KnownFinding
 
 @click.command("check", context_settings=options.CONTEXT)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--guarantee", help="Judge by this guarantee instead of the test's.")
-@options.ordered("Judge order or not, instead of what the test says.")
+@options.spec_option("guarantee", "Judge by this guarantee instead of the test's.")
+@options.spec_option("ordered", "Judge order or not, instead of what the test says.")
 @options.known()
 @options.spark_master()
 @options.as_json()

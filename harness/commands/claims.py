@@ -13,8 +13,8 @@ from harness.interface import OWN, UsageError
 
 @click.command("claims", context_settings=options.CONTEXT)
 @click.argument("words", metavar="[ROW]...", nargs=-1)
-@click.option("--environment", help="Where the scenarios run [simulation; local for another --system].")
-@options.hosts()
+@options.of_spec("environment", "Where the scenarios run [simulation; local for another --system].")
+@options.of_spec("hosts")
 @click.option(
     "--runs",
     type=options.COUNT_OR_NONE,

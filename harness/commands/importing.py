@@ -16,11 +16,8 @@ from harness.report.terminal import is_quiet
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--format", "kind", metavar="jepsen-edn|jsonl|csv", help="Format of FILE [from its name].")
 @click.option("--name", help="Name of the test [the file's name].")
-@click.option(
-    "--guarantee",
-    help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
-)
-@options.ordered()
+@options.spec_option("guarantee")
+@options.spec_option("ordered")
 @click.option(
     "--drained",
     is_flag=True,

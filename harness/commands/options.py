@@ -10,13 +10,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import click
+import msgspec
 
 from harness.history import known as findings
 from harness.history import store as stores
-from harness.interface import OWN, UsageError
+from harness.interface import FIELDS, OWN, TestSpec, UsageError
 from harness.interface.errors import choose
 from harness.report.terminal import Volume, is_quiet, is_verbose, use_volume
 from harness.systems import registry as systems
@@ -62,6 +63,9 @@ MORE_THAN_ZERO: Final = _FiniteRange(min=0, min_open=True)
 COUNT: Final = _Counted(min=1)
 COUNT_OR_NONE: Final = _Counted(min=0)
 
+_NUMBERS: Final[Mapping[Any, Any]] = {int: int, float: NUMBER}
+_SPEC_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(TestSpec)}
+
 _MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
 """The masters that Spark takes.
 
@@ -78,17 +82,38 @@ def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[st
     return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
-def hosts() -> Callable[[Command], Command]:
-    """Return ``--hosts FILE``, or ``--host user@address`` for each machine, as ``hosts``."""
-    return click.option(
-        "--hosts",
-        "--host",
-        "hosts",
-        multiple=True,
-        callback=_hosts,
-        metavar="FILE|USER@ADDRESS",
-        help="Machines for --environment ssh: one hosts.toml, or one USER@ADDRESS for each --host.",
-    )
+def spec_option(name: str, text: str = "", *, usual: str = "") -> Callable[[Command], Command]:
+    """Return the option that gives a field of a spec; None if it is not given.
+
+    ``text`` is printed instead of the field's meaning, ``usual`` instead of its default.
+    """
+    field, declared = FIELDS[name], _SPEC_FIELDS[name]
+    assert field.flag is not None, f"{name} is only in files"
+    usual = usual or field.usual or str(declared.default).removesuffix(".0")
+    text = text or (f"{field.meaning}." if declared.default is False else f"{field.meaning} [{usual}].")
+    if name == "hosts":
+        return click.option(
+            "--hosts", "--host", name,
+            multiple=True, callback=_hosts, metavar="FILE|USER@ADDRESS", help=text,
+        )  # fmt: skip
+    kind = get_args(declared.type)[0]  # what Annotated describes
+    if get_origin(kind) is tuple:
+        return listed(field.flag, name, text)
+    if kind is bool:
+        return click.option(field.flag, name, is_flag=True, default=None, help=text)
+    number = next((_NUMBERS[type_] for type_ in (kind, *get_args(kind)) if type_ in _NUMBERS), None)
+    return click.option(field.flag, name, type=number, help=text)
+
+
+def spec_options() -> Callable[[Command], Command]:
+    """Return the options of all fields of a spec that have one, except its name."""
+
+    def add_options(command: Command) -> Command:
+        for name in reversed([name for name, field in FIELDS.items() if field.flag and name != "name"]):
+            command = spec_option(name)(command)
+        return command
+
+    return add_options
 
 
 def _hosts(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -188,7 +213,7 @@ def system(default: str | None = None) -> Callable[[Command], Command]:
 
 def system_name(default: str | None = None) -> Callable[[Command], Command]:
     """Return ``--system`` alone, with ``default`` if it is not given."""
-    return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")
+    return click.option("--system", default=default, help=f"{FIELDS['system'].meaning} [{OWN}].")
 
 
 def homes() -> Callable[[Command], Command]:
@@ -220,12 +245,6 @@ def _system_home(context: click.Context, parameter: click.Parameter, path: Path 
         os.environ[HOME] = str(path.expanduser())
 
 
-def policy() -> Callable[[Command], Command]:
-    """Return ``--policy``; None if it is not given."""
-    text = "High-availability policy of the brokers [replication, or the only policy of the system]."
-    return click.option("--policy", help=text)
-
-
 def settings() -> Callable[[Command], Command]:
     """Return ``--set``, as ``settings``."""
     return click.option(
@@ -235,13 +254,6 @@ def settings() -> Callable[[Command], Command]:
         metavar="NODE:PROPERTY=VALUE",
         help='Set a broker property; NODE "*" means every node. Repeatable.',
     )
-
-
-def ordered(
-    text: str = "Whether the brokers promise the order within a group [ordered].",
-) -> Callable[[Command], Command]:
-    """Return ``--ordered`` and ``--unordered``; None if neither is given."""
-    return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
 def volume() -> Callable[[Command], Command]:

@@ -13,7 +13,7 @@ from harness.commands import options
 @click.command("replay", context_settings=options.CONTEXT)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--times", type=options.COUNT, help="Number of runs [1 in the simulation, 3 elsewhere].")
-@click.option("--environment", help="Environment of the runs [that of the finding].")
+@options.spec_option("environment", "Environment of the runs [that of the finding].")
 @options.home()
 @options.store("the runs on real processes")
 @options.spark_master()

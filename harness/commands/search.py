@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 
 @click.command("search", context_settings=options.CONTEXT)
 @options.system()
-@options.policy()
-@options.listed(
-    "--nemesis",
+@options.spec_option("policy")
+@options.spec_option(
     "nemeses",
     "Kinds of faults to draw from, separated by commas [all that the brokers promise to survive].",
 )
-@click.option("--workload", help="What the clients do [groups].")
-@click.option("--pairs", type=int, help="Live-backup pairs [3].")
+@options.spec_option("workload")
+@options.spec_option("pairs")
 @click.option(
     "--length",
     "length_s",
     type=options.MORE_THAN_ZERO,
     help="Virtual seconds of load and faults in each run [8].",
 )
-@click.option("--rate", type=options.NUMBER, help="Sends per second of all producers together [40].")
-@click.option("--guarantee", help="What the brokers promise [at-least-once].")
-@options.ordered()
+@options.spec_option("rate", usual="40")
+@options.spec_option("guarantee")
+@options.spec_option("ordered")
 @click.option(
     "--bounded/--unbounded",
     default=None,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     help="Seconds for making a finding smaller, within the time limit; 0 keeps the finding as it was found "
     "[180].",
 )
-@click.option("--seed", type=int, help="Seed of the search; repeats an earlier one [drawn and printed].")
+@options.spec_option("seed", "Seed of the search; repeats an earlier one [drawn and printed].")
 @click.option(
     "--spec",
     "spec_file",

@@ -13,7 +13,7 @@ from harness.interface import UsageError
 
 @click.command("shrink", context_settings=options.CONTEXT)
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--environment", help="Environment of the runs [that of the finding].")
+@options.spec_option("environment", "Environment of the runs [that of the finding].")
 @options.listed(
     "--finding",
     "findings",

@@ -18,9 +18,9 @@ from harness.interface import OWN
     type=options.COUNT,
     help="Number of runs, divided among the cells (one policy with one nemesis each) [100].",
 )
-@click.option(
-    "--environment",
-    help="Where the brokers run; outside the simulation, the runs are made one after another [simulation].",
+@options.spec_option(
+    "environment",
+    "Where the brokers run; outside the simulation, the runs are made one after another [simulation].",
 )
 @options.system_name()
 @options.homes()
@@ -32,16 +32,11 @@ from harness.interface import OWN
     "nemeses",
     "Nemeses, separated by commas; one per run [all that the policy promises to survive].",
 )
-@click.option("--workload", help="What the clients do [groups].")
-@click.option("--pairs", type=int, help="Live-backup pairs [3].")
-@click.option(
-    "--time-limit",
-    "time_limit_s",
-    type=options.NUMBER,
-    help="Seconds of load and faults in each run [8 in the simulation, else 60].",
-)
-@click.option("--guarantee", help="What the brokers promise [at-least-once].")
-@click.option("--seed", type=int, help="Seed of the sweep; repeats an earlier one [drawn and printed].")
+@options.spec_option("workload")
+@options.spec_option("pairs")
+@options.spec_option("time_limit_s", usual="8 in the simulation, else 60")
+@options.spec_option("guarantee")
+@options.spec_option("seed", "Seed of the sweep; repeats an earlier one [drawn and printed].")
 @options.settings()
 @options.known()
 @options.exploring(

@@ -17,103 +17,13 @@ from harness.systems import registry as systems
 
 
 @click.command("test", context_settings=options.CONTEXT)
-@options.system()
-@options.policy()
-@options.listed(
-    "--nemesis",
-    "nemeses",
-    "What breaks the cluster: names separated by commas, for example partition,kill [none].",
-)
-@click.option("--workload", help="What the clients do [groups].")
-@click.option(
-    "--environment",
-    help="Where the brokers run; auto is docker if a Docker engine answers, else local [auto].",
-)
-@options.hosts()
+@options.spec_options()
+@options.home()
 @click.option(
     "--attach",
     "attach_file",
     type=click.Path(path_type=Path),
     help="TOML file of a running cluster; only your hooks break it.",
-)
-@click.option("--pairs", type=int, help="Live-backup pairs [3].")
-@click.option("--time-limit", "time_limit_s", type=options.NUMBER, help="Seconds of load and faults [40].")
-@click.option(
-    "--rate",
-    type=options.NUMBER,
-    help="Sends per second of all producers together; 0 means as fast as possible [200].",
-)
-@click.option("--producers", type=int, help="Number of producers [6].")
-@click.option("--consumers", type=int, help="Number of consumers [6].")
-@click.option("--groups", type=int, help="Number of message groups [12].")
-@click.option(
-    "--queues", type=int, help="Number of queues; for workload subscriptions, topics of each pair [1]."
-)
-@click.option(
-    "--churn",
-    type=options.NUMBER,
-    help="Factor for how often subscriptions are left, deleted and created again [1].",
-)
-@click.option(
-    "--send-again",
-    is_flag=True,
-    default=None,
-    help="Repeat a send that got no answer, with an ID that lets the brokers accept the message only once.",
-)
-@click.option(
-    "--reuse-transactions",
-    is_flag=True,
-    default=None,
-    help="All clients give all their transactions the same name.",
-)
-@click.option(
-    "--close-groups",
-    is_flag=True,
-    default=None,
-    help="In workload groups, some messages close their group (JMSXGroupSeq -1).",
-)
-@click.option(
-    "--change-selectors",
-    is_flag=True,
-    default=None,
-    help="Durable subscriptions are sometimes created again with another selector.",
-)
-@click.option(
-    "--large-message-share",
-    type=options.NUMBER,
-    help="Share of the messages, 0 to 1, with a body of 150,000 bytes [0].",
-)
-@click.option(
-    "--hold", "hold_s", type=options.NUMBER, help="Seconds from a delivery to its acknowledgement [0.02]."
-)
-@click.option(
-    "--prefetch",
-    type=int,
-    help="Number of messages that a consumer may hold without acknowledging them [100].",
-)
-@options.listed(
-    "--shape",
-    "shapes",
-    "Shapes of partitions, separated by commas [all that are possible with these brokers].",
-)
-@options.listed(
-    "--target",
-    "targets",
-    "Targets of node faults, separated by commas: live, backup, one, minority, majority, all.",
-)
-@click.option("--interval", "interval_s", type=options.NUMBER, help="Seconds between faults [8].")
-@click.option("--duration", "duration_s", type=options.NUMBER, help="Seconds a fault lasts [6].")
-@click.option("--seed", type=int, help="Seed; repeats the choices of an earlier run [drawn and printed].")
-@click.option(
-    "--guarantee",
-    help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
-)
-@options.ordered()
-@click.option(
-    "--compare-backups",
-    is_flag=True,
-    default=None,
-    help="Before the drain, compare the queues of each live broker with those of its backup.",
 )
 @click.option(
     "--schedule",
@@ -132,7 +42,7 @@ from harness.systems import registry as systems
 @options.store()
 @options.spark_master()
 @options.as_json("Print one JSON document on standard output and everything else on standard error.")
-@click.option("--name", help="Name of the test in the store [from policy and nemesis].")
+@options.spec_option("name")
 @options.volume()
 def test_command(
     settings: tuple[str, ...],

@@ -25,7 +25,17 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Fault, Installed, Mirroring, NodePlan, Paging, Schedule, TestSpec, UsageError
+from harness.interface import (
+    FIELDS,
+    Fault,
+    Installed,
+    Mirroring,
+    NodePlan,
+    Paging,
+    Schedule,
+    TestSpec,
+    UsageError,
+)
 from harness.run.compose import place
 from harness.systems import registry as systems
 from harness.systems.equipment import equip
@@ -88,23 +98,24 @@ _SWING: Final = 0.3
 _TARGETS: Final = ("live", "backup", "lives", "backups", "one", "minority", "all")
 _WAITING: Final = ("slave", "instance")
 """The configured roles of a broker that may be a backup."""
-_CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "prefetch": (1, 2, 10, 1000),
-    "hold_s": (0.0, 0.1, 0.5),
-    "groups": (1, 3, 24),
-    "payload_bytes": (8, 512, 4096),
-    "operation_timeout_s": (1.0, 2.5),
-}
-_SIZED: Final = 0.15
-"""The share of runs that have large bodies, and of those that page."""
-_COMPARED: Final = 0.3
-"""The share of runs that compare the contents of backups with those of their lives."""
-_LARGE_SHARES: Final = (0.02, 0.1)
-_HABIT: Final = 0.3
-"""The share of runs that have each of the habits that clients do not have by default."""
-_SENT_AGAIN: Final = 0.15
-_TOPICS: Final = (3, 6)
-_CHURNS: Final = (2.0, 4.0)
+_SHARED_CHANCE: Final = ("prefetch", "hold_s", "groups", "payload_bytes", "operation_timeout_s")
+"""The fields that are drawn from the generator of the run, in this order.
+
+Any other field has a generator of its own, so that a new one leaves the rest of a run as it was.
+"""
+_DRAWN_IF_POSSIBLE: Final = (
+    "large_message_share",
+    "compare_backups",
+    "queues",
+    "churn",
+    "reuse_transactions",
+    "send_again",
+    "close_groups",
+    "change_selectors",
+)
+"""The fields that are drawn only for certain workloads, policies or brokers (``_sizes``)."""
+_PAGED: Final = 0.15
+"""The share of runs in which the brokers have little memory."""
 _TRANSACTED: Final = frozenset({"bank", "transactions"})
 _MIXED_MOST: Final = 3
 _WEIGHTS: Final = (1, 1, 2, 5)
@@ -208,13 +219,14 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         "targets": tuple(chance.sample(targets, min(len(targets), chance.randint(1, 3)))),
         "properties": _properties(swarm.base, nodes, chance),
     }
-    for field, choices in _CLIENTS.items():
-        value = chance.choice(choices)
-        if chance.random() < 0.25:
+    for field in _SHARED_CHANCE:
+        value = chance.choice(FIELDS[field].drawn)
+        if chance.random() < FIELDS[field].drawn_share:
             changes[field] = value
     if swarm.base.environment != "simulation":
         changes.pop("operation_timeout_s", None)  # clients of deployed brokers keep their time-out
     changes |= _sizes(swarm.base, changes["properties"], random.Random(f"sizes:{seed}"))
+    changes |= _drawn_alone(seed)
     undrawn = swarm.fixed - _ALWAYS_DRAWN
     changes = {field: value for field, value in changes.items() if field not in undrawn}
     if swarm.base.workload == MIXED:
@@ -311,6 +323,18 @@ def _properties(
     return {**base.properties, "*": {**drawn, **base.properties.get("*", {})}}
 
 
+def _drawn_alone(seed: str) -> dict[str, Any]:
+    """Return some of the drawn fields that no other function draws."""
+    changes = {}
+    for name, field in FIELDS.items():
+        if field.drawn and name not in {*_SHARED_CHANCE, *_DRAWN_IF_POSSIBLE}:
+            chance = random.Random(f"{name}:{seed}")
+            value = chance.choice(field.drawn)
+            if chance.random() < field.drawn_share:
+                changes[name] = value
+    return changes
+
+
 def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
     """Return, for some runs, large bodies, little memory, and a comparison of backups.
 
@@ -318,14 +342,15 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     their own, so that the rest of a run is what it was before these options existed.
     """
     changes: dict[str, Any] = {}
-    share, large, paged = chance.choice(_LARGE_SHARES), chance.random(), chance.random()
-    if large < _SIZED:
+    share, large, paged = chance.choice(FIELDS["large_message_share"].drawn), chance.random(), chance.random()
+    if large < FIELDS["large_message_share"].drawn_share:
         changes["large_message_share"] = share
     system = systems.of(base)
-    if paged < _SIZED and isinstance(system, Paging):
+    if paged < _PAGED and isinstance(system, Paging):
         room = {name: chance.choice(values) for name, values in system.paging.items()}
         changes["properties"] = {**properties, "*": {**room, **properties["*"]}}
-    if chance.random() < _COMPARED and isinstance(system, Mirroring) and base.policy in system.mirrored:
+    is_compared = _is_drawn("compare_backups", chance)
+    if is_compared and isinstance(system, Mirroring) and base.policy in system.mirrored:
         changes["compare_backups"] = True
     return changes | _habits(base, chance)
 
@@ -333,23 +358,27 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
 def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
     """Return what clients do more often, or differently, in some runs of certain workloads."""
     named = {*parts(base.workload)}
-    topics, churn = chance.choice(_TOPICS), chance.choice(_CHURNS)
-    often = [chance.random() < _HABIT for _ in range(3)]
+    topics, churn = chance.choice(FIELDS["queues"].drawn), chance.choice(FIELDS["churn"].drawn)
+    often = [_is_drawn(name, chance) for name in ("queues", "churn", "reuse_transactions")]
     changes: dict[str, Any] = {}
     if "subscriptions" in named:
         changes |= {"queues": topics} if often[0] else {}
         changes |= {"churn": churn} if often[1] else {}
     if named & _TRANSACTED and often[2]:
         changes["reuse_transactions"] = True
-    if chance.random() < _SENT_AGAIN and systems.of(base).dialect.once_header is not None:
-        changes["send_again"] = True
-    closes, selects = (chance.random() < _HABIT for _ in range(2))
     dialect = systems.of(base).dialect
+    if _is_drawn("send_again", chance) and dialect.once_header is not None:
+        changes["send_again"] = True
+    closes, selects = (_is_drawn(name, chance) for name in ("close_groups", "change_selectors"))
     if closes and "groups" in named and dialect.closing:
         changes["close_groups"] = True
     if selects and "subscriptions" in named and dialect.topics is not None and dialect.topics.remakes:
         changes["change_selectors"] = True
     return changes
+
+
+def _is_drawn(name: str, chance: random.Random) -> bool:
+    return chance.random() < FIELDS[name].drawn_share
 
 
 def _with_rest(faults: Sequence[Fault], times: float) -> Iterator[Fault]:

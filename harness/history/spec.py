@@ -15,57 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import OWN, TestSpec, UsageError
+from harness.interface import FIELDS, OWN, TestSpec, UsageError
 from harness.interface.errors import converted, near
 from harness.interface.texts import json_value
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
-
-_ONLY_IN_FILES: Final = (
-    "payload_bytes",
-    "large_message_bytes",
-    "operation_timeout_s",
-    "unavailable_bound_s",
-    "recovery_bound_s",
-    "quiet_period_s",
-)
-
-_AT_LEAST: Final[Mapping[str, float]] = {
-    "pairs": 1,
-    "producers": 1,
-    "consumers": 1,
-    "groups": 1,
-    "queues": 1,
-    "payload_bytes": 0,
-    "large_message_share": 0,
-    "large_message_bytes": 0,
-    "hold_s": 0,
-    "prefetch": 1,
-    "rate": 0,
-    "interval_s": 0,
-    "seed": 0,
-}
-_MORE_THAN_ZERO: Final = (
-    "time_limit_s",
-    "churn",
-    "duration_s",
-    "operation_timeout_s",
-    "unavailable_bound_s",
-    "recovery_bound_s",
-    "quiet_period_s",
-)
-_SHORTEST_S: Final = 0.001
-"""The shortest duration of a fault (s): times of faults have no more digits.
-
-Shorter faults without peace between them would be without number.
-"""
-_AT_MOST: Final[Mapping[str, float]] = {
-    "pairs": 26,
-    "churn": 100,
-    "payload_bytes": 8 * 1024 * 1024,
-    "large_message_share": 1,
-    "large_message_bytes": 8 * 1024 * 1024,
-}
 
 
 def build(fields: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
@@ -98,36 +52,23 @@ def default_name(values: Mapping[str, Any]) -> str:
 
 def validate(spec: TestSpec) -> None:
     """Raise UsageError for a number or word that no test can have."""
-    for field, value in msgspec.structs.asdict(spec).items():
+    for name, value in msgspec.structs.asdict(spec).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{_flag(field)} is {value}: it must be a number")
-    for field, least in _AT_LEAST.items():
-        value = getattr(spec, field)
-        if value is not None and value < least:
-            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be at least {least:g}")
-    for field, most in _AT_MOST.items():
-        if getattr(spec, field) > most:
-            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be at most {most:g}")
-    for field in _MORE_THAN_ZERO:
-        if not getattr(spec, field) > 0:
-            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be more than 0")
+            raise UsageError(f"{_flag(name)} is {value}: it must be a number")
+    for name, field in FIELDS.items():
+        if (value := getattr(spec, name)) is not None and (broken := field.limit_broken(value)):
+            raise UsageError(f"{_flag(name)} is {value}: it must be {broken}")
     if not spec.name.isprintable():
         raise UsageError(f"--name is {spec.name!r}: it must be one line of text")
-    if spec.duration_s < _SHORTEST_S:
-        raise UsageError(f"--duration is {spec.duration_s:g}: it must be at least {_SHORTEST_S:g}")
     if spec.guarantee not in GUARANTEES:
         raise UsageError(f'unknown guarantee "{spec.guarantee}": {near(spec.guarantee, GUARANTEES)}')
     if len(set(spec.nemeses)) != len(spec.nemeses):
         raise UsageError(f"--nemesis {','.join(spec.nemeses)} names one nemesis twice")
 
 
-def _flag(field: str) -> str:
+def _flag(name: str) -> str:
     """Return how a person gives the field: by its option, or by its name in a spec's file."""
-    return (
-        field.replace("_", "-")
-        if field in _ONLY_IN_FILES
-        else "--" + field.removesuffix("_s").replace("_", "-")
-    )
+    return FIELDS[name].flag or name.replace("_", "-")
 
 
 def load(path: Path) -> TestSpec:

@@ -17,18 +17,10 @@ from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources
 from harness.interface.nemesis import Events, NemesisContext
 from harness.interface.network import Address, Link
-from harness.interface.plan import (
-    DATABASE,
-    IMPORTED,
-    OWN,
-    BroughtHistory,
-    DatabasePlan,
-    NodePlan,
-    StorePlan,
-    TestSpec,
-)
+from harness.interface.plan import DATABASE, DatabasePlan, NodePlan, StorePlan
 from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
+from harness.interface.spec import FIELDS, IMPORTED, OWN, BroughtHistory, TestSpec
 from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
     Cautioning,

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from harness.interface.network import Address, Link
-from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.plan import NodePlan
+from harness.interface.spec import TestSpec
 from harness.interface.status import Status
 from harness.interface.system import System
 

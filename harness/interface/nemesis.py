@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import msgspec
 
 from harness.interface.environment import Environment
-from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.plan import NodePlan
 from harness.interface.recorder import Recorder
+from harness.interface.spec import TestSpec
 
 
 class Events(Protocol):

@@ -1,8 +1,8 @@
-"""The plan of a test before anything runs: its spec, its nodes, and what the nodes share."""
+"""The plan of a test before anything runs: its nodes, and what they share."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -36,12 +36,6 @@ class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     type: Literal["", "postgresql", "server", "sqlite", "given"] = ""
 
-
-OWN: Final = "own"
-"""The system that a spec means if it names none."""
-
-IMPORTED: Final = "imported"
-"""The system, policy, workload and environment of an imported history."""
 
 DATABASE: Final = "database:5432"
 """The name, among a node's hosts, of the PostgreSQL server that the environment made.
@@ -80,85 +74,3 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     def broker(self) -> bool:
         """True if clients can be served there; any other node is not asked for a role either."""
         return self.configured != "arbiter"
-
-
-class BroughtHistory(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The origin of an imported history, which another harness recorded.
-
-    ``drained``: everything was received in the end. ``fifo``: queues without groups were promised
-    to be in order. ``ack_wait_s``: the seconds without an acknowledgement after which a broker
-    takes a message back. ``not_judged``: rules of which the history says too little, each with the
-    reason.
-    """
-
-    file: str
-    format: str
-    drained: bool = False
-    fifo: bool = False
-    ack_wait_s: float | None = None
-    not_judged: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class TestSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=False, forbid_unknown_fields=True
-):
-    """Everything that decides a test.
-
-    It is stored in ``spec.json``, and ``--spec`` reads it back.
-    """
-
-    __test__ = False  # not a pytest class
-
-    name: str
-    system: str = OWN  # the brokers under test
-    policy: str = "replication"
-    pairs: int = 3
-    environment: str = "auto"
-    hosts: tuple[str, ...] = ()  # of "ssh": a hosts.toml, or the user@address of each host
-    workload: str = "groups"
-    """What the clients do: one workload, several with commas and weights, or ``mixed``.
-
-    ``bank:2,queue`` is an example with a weight.
-    """
-    nemeses: tuple[str, ...] = ()
-    seed: int = 0
-    time_limit_s: float = 40.0
-    rate: float = 200.0  # sends a second, all producers together; 0 is as fast as possible
-    producers: int = 6
-    consumers: int = 6
-    groups: int = 12
-    queues: int = 1
-    payload_bytes: int = 32
-    large_message_share: float = 0.0  # the share of the sends that have a body of large-message-bytes
-    large_message_bytes: int = 150_000  # above min-large-message-size of the brokers
-    hold_s: float | None = None
-    """Delivery to acknowledgement; null: as the workload does (20 ms, none at full speed)."""
-    prefetch: int | None = None  # messages a consumer may hold unacknowledged; null is the workload's own
-    churn: float = 1.0  # how many times as often as usual subscriptions are left, dropped and made again
-    send_again: bool = False
-    """Whether an unanswered message is sent again, with an id by which brokers accept it once."""
-    reuse_transactions: bool = False  # whether clients give all their transactions the same name
-    close_groups: bool = False  # whether some messages of "groups" close their group
-    change_selectors: bool = False
-    """Whether some durable subscriptions are made again with another selector."""
-    guarantee: str = "at-least-once"  # "at-most-once" | "at-least-once" | "exactly-once"
-    ordered: bool = True
-    interval_s: float = 8.0  # from the end of a fault to the start of the next
-    duration_s: float = 6.0  # how long a fault lasts
-    shapes: tuple[str, ...] = ()  # the shapes of partitions; empty is all that the cluster allows
-    targets: tuple[str, ...] = ()  # the targets of node faults; empty is each fault's default
-    operation_timeout_s: float = 5.0
-    unavailable_bound_s: float = 20.0
-    recovery_bound_s: float = 30.0
-    quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
-    compare_backups: bool = False
-    """Whether, before the drain, the contents of lives are compared with their backups' copies."""
-    attached: dict[str, Any] | None = None
-    """The cluster of "attached" as its file describes it, without secrets."""
-    imported: BroughtHistory | None = None
-    """The origin of an imported history; such a test cannot be run again."""
-    properties: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """Broker properties by their documented names.
-
-    Node name or "*" -> {"ha-policy.replication.slave.vote-retries": 3}.
-    """

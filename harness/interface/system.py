@@ -11,7 +11,8 @@ import msgspec
 from checkers.verdict import Promises
 from harness.interface.dialect import Dialect
 from harness.interface.network import Address
-from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.plan import NodePlan
+from harness.interface.spec import TestSpec
 from harness.interface.status import Status
 
 

@@ -10,8 +10,9 @@ import msgspec
 
 from harness.interface.dialect import Dialect
 from harness.interface.network import Address
-from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.plan import NodePlan
 from harness.interface.recorder import Recorder
+from harness.interface.spec import TestSpec
 
 
 class Workload(Protocol):

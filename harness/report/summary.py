@@ -21,7 +21,7 @@ from checkers.anomaly import rank
 from checkers.visible import visible
 from harness.history import store as stores
 from harness.history.spec import default_name
-from harness.interface import OWN, NodePlan, TestSpec, program
+from harness.interface import FIELDS, OWN, NodePlan, TestSpec, program
 from harness.report.terminal import Volume
 from harness.systems import registry as systems
 from harness.systems.given import HOME
@@ -36,38 +36,9 @@ _WITNESS_ROWS: Final = 4
 STORY_CHARACTERS: Final = 900
 """The maximum length of a printed story; a longer one is only in the report."""
 
-_FLAGS: Final[Mapping[str, str]] = {
-    "system": "--system",
-    "policy": "--policy",
-    "nemeses": "--nemesis",
-    "workload": "--workload",
-    "environment": "--environment",
-    "pairs": "--pairs",
-    "time_limit_s": "--time-limit",
-    "rate": "--rate",
-    "producers": "--producers",
-    "consumers": "--consumers",
-    "groups": "--groups",
-    "queues": "--queues",
-    "churn": "--churn",
-    "hold_s": "--hold",
-    "prefetch": "--prefetch",
-    "shapes": "--shape",
-    "targets": "--target",
-    "interval_s": "--interval",
-    "duration_s": "--duration",
-    "guarantee": "--guarantee",
-}
-_ALWAYS: Final = ("policy", "nemeses")
-_FLAGS_WITHOUT_VALUE: Final = (
-    "send_again",
-    "reuse_transactions",
-    "close_groups",
-    "change_selectors",
-    "compare_backups",
-)
-"""The fields that are options without a value."""
-_NOT_IN_FLAGS: Final = ("name", "seed", "ordered", "properties", *_FLAGS_WITHOUT_VALUE)
+_ALWAYS_NAMED: Final = ("policy", "nemeses")
+"""The fields that a line names though they have their default, because a reader looks for them."""
+_NAMED_APART: Final = ("name", "seed", "properties")
 
 
 def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
@@ -77,23 +48,18 @@ def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None
     schedule, nemeses decide nothing and are not named as options: the stored spec is used. If a
     distribution was named, it is named again.
     """
-    defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words: list[str] = []
-    for field, default in defaults.items():
-        value = getattr(spec, field)
-        if field in _NOT_IN_FLAGS or (value == default and field not in _ALWAYS):
+    for name, default in _DEFAULTS.items():
+        value, flag = getattr(spec, name), FIELDS[name].flag
+        if name in _NAMED_APART or (value == default and name not in _ALWAYS_NAMED):
             continue
-        if field not in _FLAGS or (field == "nemeses" and value and schedule_file is not None):
+        if flag is None or (name == "nemeses" and value and schedule_file is not None):
             words = ["--spec", str(store / stores.SPEC)]
             break
-        if value not in ((), ""):
-            words += [_FLAGS[field], ",".join(value) if isinstance(value, tuple) else _number(value)]
+        words += _option_words(name, flag, value)
     else:
         if spec.name != default_name(msgspec.structs.asdict(spec)):
             words += ["--name", spec.name]
-        if not spec.ordered:
-            words.append("--unordered")
-        words += [f"--{field.replace('_', '-')}" for field in _FLAGS_WITHOUT_VALUE if getattr(spec, field)]
         for node, properties in spec.properties.items():
             for name, value in properties.items():
                 words += ["--set", f"{node}:{name}={msgspec.json.encode(value).decode()}"]
@@ -103,6 +69,21 @@ def repeat_command(spec: TestSpec, store: Path, schedule_file: str | None = None
     if spec.system != OWN and (home := os.environ.get(HOME)):
         words += ["--system-home", home]
     return program.command(*words)
+
+
+_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
+
+
+def _option_words(name: str, flag: str, value: Any) -> list[str]:
+    """Return the words that give a field on the command line."""
+    if isinstance(value, bool):
+        on, _, off = flag.partition("/")
+        return [on if value else off]
+    if name == "hosts":
+        return [word for host in value for word in (flag, host)]
+    if isinstance(value, tuple):
+        return [flag, ",".join(value)] if value else []
+    return [flag, _number(value)]
 
 
 def stored_repeat_command(store: Path) -> str:

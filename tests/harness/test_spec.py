@@ -1,14 +1,12 @@
 """Specs: every refusal is one line with the near name; what is written comes back."""
 
-import json
 import math
 
-import msgspec
 import pytest
 
 from harness.history import spec as specs
 from harness.history import store as stores
-from harness.interface import TestSpec, UsageError
+from harness.interface import UsageError
 from harness.report import summary
 from harness.report.summary import size
 from harness.systems.own.system import OwnSystem
@@ -147,11 +145,6 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
     assert specs.with_settings(specs.build(given), settings) == spec
 
 
-def test_what_has_no_option_is_repeated_from_the_stored_spec(tmp_path):
-    line = summary.repeat_command(TestSpec(name="x", payload_bytes=3, seed=4), tmp_path)
-    assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4"
-
-
 def test_a_schedule_that_was_given_is_given_again(tmp_path):
     assert summary.repeat_command(specs.build({"seed": 4}), tmp_path, "my faults.json").endswith(
         "--seed 4 --schedule 'my faults.json'"
@@ -162,11 +155,6 @@ def test_nemeses_are_not_repeated_beside_a_schedule_that_may_have_others(tmp_pat
     drawn = specs.build({"seed": 4, "nemeses": ("partition", "kill")})
     line = summary.repeat_command(drawn, tmp_path, "f.json")
     assert line == f"jepsen-run --spec {tmp_path}/spec.json --seed 4 --schedule f.json"
-
-
-def test_specs_are_json_in_kebab_case(tmp_path):
-    table = json.loads(msgspec.json.encode(specs.build({})))
-    assert {"time-limit-s", "payload-bytes"} <= set(table)
 
 
 @pytest.mark.parametrize(
@@ -196,13 +184,6 @@ def test_a_plan_has_pairs_of_master_and_slave():
     ]
     alone = OwnSystem().plan(specs.build({"pairs": 2, "policy": "standalone"}))
     assert [node.configured for node in alone] == ["standalone", "standalone"]
-
-
-def test_a_spec_of_before_systems_had_names_is_for_ours(tmp_path):
-    old = msgspec.to_builtins(TestSpec(name="old"))
-    del old["system"]
-    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(old))
-    assert specs.load(tmp_path) == TestSpec(name="old", system="own")
 
 
 def test_the_name_of_a_test_says_whose_brokers_are_not_ours():

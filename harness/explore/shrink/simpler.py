@@ -23,30 +23,18 @@ import msgspec
 
 from harness.explore.shrink.case import COUNTS, ShrinkCase
 from harness.explore.shrink.delta import parts
-from harness.interface import Fault, Schedule, TestSpec
+from harness.interface import FIELDS, Fault, Schedule, TestSpec
 from workloads.registry import parts as workloads_of
 
 _DEFAULTS: Final = TestSpec(name="")
 _UNUSED: Final = ("nemeses", "targets", "shapes", "interval_s", "duration_s")
 """The fields that made the schedule, and decide nothing if there is one."""
-OFF_DEFAULT: Final = (
-    "prefetch",
-    "hold_s",
-    "payload_bytes",
-    "large_message_share",
-    "large_message_bytes",
-    "operation_timeout_s",
-    "unavailable_bound_s",
-    "recovery_bound_s",
-    "quiet_period_s",
-    "queues",
-    "churn",
-    "send_again",
-    "reuse_transactions",
-    "close_groups",
-    "change_selectors",
-    "compare_backups",
-)
+NOT_RESET: Final = {
+    *("name", "system", "policy", "environment", "hosts", "guarantee", "ordered", "attached", "imported"),
+    *("seed", "workload", "rate", "pairs", "time_limit_s", "properties", *COUNTS, *_UNUSED),
+}
+"""The fields that say what is tested, or that are made simpler in steps of their own."""
+OFF_DEFAULT: Final = tuple(name for name in FIELDS if name not in NOT_RESET)
 """The fields that are simplest at their default."""
 _SECONDS: Final = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0)
 _STARTS_S: Final = (1.0, 2.0, 3.0)
