@@ -356,7 +356,7 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[BrokerWindows]) -
     is a slice of them, however many windows there are.
     """
     result: Answered = {}
-    if not windows or not len(rows.index):
+    if not windows:
         return result
     answers = rows.broker.are(*{group.broker for group in windows}) & rows.type.are("ok")
     at = np.flatnonzero(answers)
