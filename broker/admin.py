@@ -133,7 +133,7 @@ class AdminServer(Desk):
         except (RequestRefusedError, RequestError, DemotedError, JournalError, OSError) as error:
             reply(_error(str(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
-            _log.exception("admin: %s: internal error, please report this", command)
+            _log.exception("admin port: internal error in the command %s, please report this", command)
             reply(_error("internal error of the broker, please report it"))
 
     # ------------------------------------------------------------------------------------- commands
@@ -219,7 +219,10 @@ class AdminServer(Desk):
         failover = request.get("failover")
         if failover is not None and not isinstance(failover, bool):
             raise RequestError(f"failover must be true or false, not {failover!r}")
-        _log.info("stop was asked for%s", "" if failover is None else f", failover {str(failover).lower()}")
+        _log.info(
+            "an administrator asks this broker to stop%s",
+            "" if failover is None else f" (failover: {str(failover).lower()})",
+        )
         self._policy.request_stop(failover=failover)
         self._stopping.set()
         return {}

@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _stop(number: int, stopping: asyncio.Event) -> None:
-    _log.info("%s: stopping", signal.Signals(number).name)
+    _log.info("received %s: this broker stops", signal.Signals(number).name)
     stopping.set()
 
 

@@ -100,8 +100,8 @@ class TurnWatch:
         self._lines += 1
         processor_s = self._processor_now() - self._processor_before
         _log.warning(
-            "a turn of the event loop took %.0f ms, of which the process ran %.0f "
-            "(broker.longest-turn is %.0f); nobody was served meanwhile: %s",
+            "a turn of the event loop took %.0f ms, of which the process ran %.0f ms "
+            "(broker.longest-turn is %.0f ms); no client was served meanwhile: %s",
             took * 1000,
             min(processor_s, took) * 1000,
             self._bound_s * 1000,
@@ -111,7 +111,7 @@ class TurnWatch:
     def _cause(self, took: float, processor_s: float) -> str:
         cause = "no single piece of work took long"
         if self._name_longest is not None and self.longest_s >= took / 4:
-            cause = f"{self.longest_s * 1000:.0f} ms of it {self._name_longest()}"
+            cause = f"{self.longest_s * 1000:.0f} ms of it were spent on {self._name_longest()}"
         if processor_s < took / 2:
             cause += "; the process had to wait, for a processor or the disk, or was stopped"
         return cause
@@ -119,7 +119,7 @@ class TurnWatch:
     def _end_period(self) -> None:
         if self._left_out:
             _log.warning(
-                "%d more turns were too long; the longest turn of the event loop took %.0f ms",
+                "%d more turns of the event loop exceeded broker.longest-turn; the longest took %.0f ms",
                 self._left_out,
                 self._longest_left_out_s * 1000,
             )

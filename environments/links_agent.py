@@ -98,7 +98,8 @@ class LinksAgent(Agent):
 
     def _abandon(self) -> None:
         if self._orphan_s:
-            print(f"no harness for {self._orphan_s:.0f} s: ending everything", file=sys.stderr, flush=True)
+            gone = f"the harness has been gone for {self._orphan_s:.0f} s: ending all processes and faults"
+            print(gone, file=sys.stderr, flush=True)
         self.ended.set()
 
 

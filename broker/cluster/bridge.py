@@ -60,12 +60,14 @@ class Bridge:
                 await self._forward(link)
             except (LinkError, TimeoutError) as error:
                 _log.info(
-                    "bridge to %s: %s", member.name, str(error) or "no confirmation within call-timeout"
+                    "forwarding messages to broker %s is interrupted: %s; trying again",
+                    member.name,
+                    str(error) or "no confirmation within call-timeout",
                 )
             except DemotedError:
                 return
             except JournalError as error:
-                _log.error("bridge to %s ends: %s", member.name, error)
+                _log.error("forwarding messages to broker %s has ended: %s", member.name, error)
                 return
             await asyncio.sleep(section.retry_interval / 1000)
 

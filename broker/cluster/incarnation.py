@@ -39,7 +39,8 @@ async def next_incarnation(volume: Volume | None, seams: Seams) -> int:
             last = int(kept)
         else:
             _log.warning(
-                "%s in the data directory is not a number: %r; this start takes its number from the clock",
+                "the file %s in the data directory contains %r instead of a number; this start takes its "
+                "number from the clock",
                 FILE,
                 kept[:40],
             )

@@ -273,7 +273,7 @@ class ClusterLink(asyncio.Protocol):
                 break
             (size,) = m.LENGTH.unpack_from(data, position)
             if size > self._frame_max:
-                self._broken(f"a frame of {size} bytes; at most {self._frame_max} are taken")
+                self._broken(f"the frame has {size} bytes, more than {self._frame_max}")
                 return
             if end - position - m.LENGTH.size < size:
                 self._wanted = size + m.LENGTH.size
@@ -282,7 +282,7 @@ class ClusterLink(asyncio.Protocol):
             try:
                 message = m.decode(view[position - size : position])
             except m.NotUnderstoodError as error:
-                self._broken(f"not understood: {error}")
+                self._broken(f"the message cannot be decoded: {error}")
                 return
             self._take(message)
             if self.closed:
@@ -321,7 +321,7 @@ class ClusterLink(asyncio.Protocol):
             if message.version != m.VERSION:
                 self._reject(f"cluster protocol version {message.version} is not {m.VERSION}")
             elif len(message.nonce) != NONCE_BYTES:
-                self._broken(f"a nonce of {len(message.nonce)} bytes")
+                self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
             else:
                 # A wrong user is refused as late as a wrong password, and in the same words: a
                 # stranger learns nothing.
@@ -329,7 +329,7 @@ class ClusterLink(asyncio.Protocol):
                 self.send(m.Challenge(self._ours))
         elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
             if len(message.nonce) != NONCE_BYTES:
-                self._broken(f"a nonce of {len(message.nonce)} bytes")
+                self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
                 return
             self._theirs = message.nonce
             self.send(m.Proof(proof(*self._proven("connecting"))))
@@ -341,8 +341,8 @@ class ClusterLink(asyncio.Protocol):
                 self._reject("wrong cluster-user or cluster-password")
         elif self.connecting and isinstance(message, m.Welcome) and self._theirs:
             if not is_proof(message.digest, *self._proven("accepting")):
-                self._warn(f"cluster: {self.peer} does not know our cluster-password")
-                self._fail(LinkRefusedError("it does not know our cluster-password"))
+                self._warn(f"cluster: {self.peer} does not know this broker's cluster-password")
+                self._fail(LinkRefusedError("it does not know this broker's cluster-password"))
                 return
             assert self.purpose is not None
             self.send(m.Introduction(terms.member(), self.purpose))

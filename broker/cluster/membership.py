@@ -414,8 +414,8 @@ class Membership:
             return
         self._warned.add(sign)
         _log.warning(
-            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); if both go "
-            "on, and each on a store of its own, the two stores differ from now on",
+            "duplicate node ID: %s is live under the node ID of this broker, %s (its activation is %d, this "
+            "broker's %d); if both stay live, each on a store of its own, the two stores differ from now on",
             member.name,
             own.node_id,
             member.activation,
@@ -431,7 +431,7 @@ class Membership:
             gone = self._peers.pop(member.connector, None)
             if gone is not None and gone.address not in self.section.static_connectors:
                 gone.retire()
-        _log.info("cluster: %s has left", leaving.name)
+        _log.info("cluster: broker %s has left the cluster", leaving.name)
         self._changed()
 
     def _changed(self) -> None:

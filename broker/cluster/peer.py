@@ -81,7 +81,7 @@ class Peer:
                 limit = section.initial_connect_attempts if self._never_linked else section.reconnect_attempts
                 if 0 <= limit <= attempts:
                     _log.warning(
-                        "cluster: gave up connecting to %s after %d attempts", self.address, attempts
+                        "cluster: gave up connecting to broker %s after %d attempts", self.address, attempts
                     )
                     return
             else:
@@ -113,4 +113,4 @@ class Peer:
         if text != self._last_error:
             self._last_error = text
             level = logging.WARNING if isinstance(error, LinkRefusedError | ValueError) else logging.DEBUG
-            _log.log(level, "cluster: no link to %s: %s", self.address, text)
+            _log.log(level, "cluster: cannot connect to broker %s: %s", self.address, text)

@@ -84,12 +84,12 @@ class Grants:
         if any(_order(known) > _order(session) for known in self._grants.get(node_id, ())):
             # A later session began with a backup that was up to date. The loser of an earlier one
             # has older data.
-            return False, "that interruption is over", None
+            return False, "the vote is about an earlier interruption", None
         grant = self._of(node_id, session)
         if round_ <= grant.withdrawn.get(claimant, -1):
-            return False, "that round was withdrawn", None
+            return False, "the broker has withdrawn this round", None
         if grant.claimant is not None and grant.claimant != claimant:
-            return False, f"granted to {grant.claimant}", None
+            return False, f"already granted to {grant.claimant}", None
         if grant.claimant != claimant or grant.round < round_:
             grant.claimant = claimant
             grant.round = round_
@@ -159,7 +159,7 @@ class VoteCount:
     def __str__(self) -> str:
         refused = "".join(f"; {node}: {reason}" for node, reason in sorted(self.refused.items()))
         reached = f"{len(self._asked)} other live brokers in reach"
-        return f"{len(self.granted)} of {self.needed} votes needed, {reached}{refused}"
+        return f"{len(self.granted)} of {self.needed} needed votes granted, {reached}{refused}"
 
     def answer(self, voter: str, reply: m.VoteAnswer) -> None:
         """Count the reply of the broker that we asked as ``voter``."""
@@ -287,7 +287,7 @@ class Voter:
         if not reason and not request.stays and self._in_doubt():
             # Another broker may be live in our own place by now and vote, too: there would be two
             # electorates (bug 35).
-            reason = "in doubt itself"
+            reason = "the voter is waiting for a decision itself"
         if not reason and not request.stays and self._partner_gone:
             reason = self._partner(request)
         if not reason:
@@ -295,10 +295,10 @@ class Voter:
                 request.node_id, request.session, request.claimant, request.round
             )
         _log.info(
-            "vote: %s asks to be live as %s: %s",
+            "vote: %s asks to be live under node ID %s: %s",
             request.claimant,
             request.node_id,
-            "granted" if granted else reason,
+            "granted" if granted else f"refused: {reason}",
         )
         answer = m.VoteAnswer(request.number, request.vote, self._node_id, granted, reason)
         if decision is None:

@@ -71,6 +71,6 @@ class DiskWatch:
                     self._max_usage,
                 )
             else:
-                _log.info("the disk has room again, %.1f %% are used: producers continue", space.used_percent)
+                _log.info("the disk has room again (%.1f %% full): producers continue", space.used_percent)
             self._memory.set_disk_full(blocked)
         return True

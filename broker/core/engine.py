@@ -179,8 +179,8 @@ class Engine:
                     f"{known.subscription} has a consumer: it cannot be changed meanwhile"
                 )
             _log.warning(
-                "%s and its %d waiting messages are deleted: user %r subscribes again, with topic %r and "
-                "selector %r",
+                "%s and its %d waiting messages are deleted, because user %r subscribes again with topic %r "
+                "and selector %r",
                 known.subscription,
                 len(known),
                 user[:64],
@@ -191,8 +191,8 @@ class Engine:
         if self.router is not None and not self._told_of_topics:
             self._told_of_topics = True
             _log.info(
-                "%s: brokers of a cluster do not share topics: messages that are sent to it at another "
-                "broker do not arrive here",
+                "%s gets only messages that are sent to this broker: the brokers of a cluster do not share "
+                "topics",
                 subscription,
             )
         queue_id = self.journal.next_id()
@@ -211,10 +211,10 @@ class Engine:
         assert not queue.consumers, f"{unclaimed} has a consumer"
         claimed = unclaimed.claimed(login)
         _log.warning(
-            "%s, stored without a login, with %d messages, belongs to user %r from now on",
+            "%s, stored without a login, now belongs to user %r, with its %d messages",
             unclaimed,
-            len(queue),
             login[:64],
+            len(queue),
         )
         del self.queues[queue.name]
         self.topics.claim(queue, claimed)
@@ -551,7 +551,7 @@ class Engine:
                 self._marked_clean = True
                 self.gate.when_durable(sequence, self._mark_gone)
         _log.info(
-            "recovered %d messages in %d queues after %s end",
+            "recovered %d messages in %d queues after %s shutdown",
             image.count,
             len(image.queues),
             "a clean" if image.clean else "an unclean",
@@ -603,8 +603,8 @@ class Engine:
             if not here.is_as(subscription):
                 superseded.append(queue_id)
                 _log.warning(
-                    "%s, selector %r, was taken over with %d messages, which are deleted: its client uses "
-                    "it here with another topic or selector",
+                    "%s with selector %r, which this broker took over, is deleted with its %d messages: its "
+                    "client uses it at this broker with another topic or selector",
                     subscription,
                     subscription.selector,
                     len(image.messages.get(queue_id, ())),

@@ -120,7 +120,7 @@ class Memory:
             self._told = True
             _log.warning(
                 "%d bytes of messages are in memory and cannot be paged, but broker.global-max-size is "
-                "%d: consumers, transactions or queues that block hold them; the largest holders: %s",
+                "%d: consumers, transactions or queues that do not page hold them; the largest queues: %s",
                 self.size,
                 self.bound,
                 self._largest(),

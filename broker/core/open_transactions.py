@@ -93,7 +93,7 @@ class OpenTransactions:
         now = asyncio.get_running_loop().time()
         if now - self._told_at >= TOLD_EVERY_S:
             self._told_at = now
-            _log.warning("%s; the largest: %s", text, self._largest())
+            _log.warning("a client was refused: %s; the largest: %s", text, self._largest())
         return f"{text}: try again later"
 
     def begin(self, owner: TransactionOwner, name: str, transaction: Transaction) -> None:
@@ -142,13 +142,13 @@ class OpenTransactions:
             undone += 1
             if undone <= UNDONE_TOLD:
                 _log.warning(
-                    "undone after %g s (broker.transaction-timeout): %s",
+                    "rolled back after %g s (broker.transaction-timeout): %s",
                     self.bounds.timeout_s,
                     self._told(transaction),
                 )
             holding.owner.timed_out(holding.name, transaction)
         if undone > UNDONE_TOLD:
-            _log.warning("undone with them: %d more transactions", undone - UNDONE_TOLD)
+            _log.warning("rolled back at the same time: %d more transactions", undone - UNDONE_TOLD)
         self._arm()
 
     def _largest(self) -> str:
@@ -159,7 +159,7 @@ class OpenTransactions:
         owner, name, begun = self._open[transaction]
         age_s = asyncio.get_running_loop().time() - begun
         return (
-            f"transaction {name[:64]!r} of {owner} holds {transaction.size} bytes in "
-            f"{len(transaction.sends)} sends and"
-            f" {len(transaction.acknowledged) + len(transaction.refused)} messages since {age_s:.1f} s"
+            f"transaction {name[:64]!r} of {owner} began {age_s:.1f} s ago and holds {transaction.size} "
+            f"bytes, {len(transaction.sends)} sends and"
+            f" {len(transaction.acknowledged) + len(transaction.refused)} acknowledged or refused messages"
         )

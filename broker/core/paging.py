@@ -310,7 +310,9 @@ class Paging:
                 raise
         except OSError as error:
             _log.warning(
-                "%s: a page could not be written, its messages stay in memory: %s", queue.name, error
+                "queue %s: a page could not be written, so its messages stay in memory: %s",
+                queue.name,
+                error,
             )
             await asyncio.sleep(RETRY_S)
             return False
@@ -353,14 +355,14 @@ class Paging:
                     messages = await self.read(page)
                 break
             except (JournalDamagedError, FileNotFoundError) as error:
-                _log.error("%s: a page cannot be read: %s", queue.name, error)
+                _log.error("queue %s: a page is missing or damaged: %s", queue.name, error)
                 self._stopped = True
                 if self._entries.on_failed is not None:
                     self._entries.on_failed(JournalFailedError(str(error)))
                 return
             except OSError as error:
                 if not told:
-                    _log.warning("%s: a page cannot be read: %s; trying again", queue.name, error)
+                    _log.warning("queue %s: a page cannot be read: %s; trying again", queue.name, error)
                     told = True
                 await asyncio.sleep(RETRY_S)
         if queue.backlog is backlog and backlog.next_page() is page:

@@ -74,5 +74,7 @@ class Reaper:
                     self._remove(queue)
                 except JournalError:
                     return  # it has failed, and says so itself
-                _log.info("queue %s is deleted: empty and without consumers (auto-delete-queues)", queue.name)
+                _log.info(
+                    "queue %s is deleted: it is empty and has no consumers (auto-delete-queues)", queue.name
+                )
         self._arm()

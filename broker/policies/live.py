@@ -82,8 +82,8 @@ class Live:
             ) from None
         if acceptor.open_to_all:
             _log.warning(
-                "everybody who reaches %s may send and consume: set acceptor.users, or acceptor.host to "
-                "127.0.0.1",
+                "every client that can reach %s may send and consume: set acceptor.users, or set "
+                "acceptor.host to 127.0.0.1",
                 acceptor.listens_on,
             )
         _log.info("serving STOMP on %s:%d", acceptor.listens_on, self.server.port)

@@ -31,4 +31,4 @@ async def in_time(closing: Awaitable[object], waited_for: str) -> None:
         async with asyncio.timeout(STOP_PATIENCE_S):
             await closing
     except TimeoutError:
-        _log.warning("%s did not answer within %g s: not a clean stop", waited_for, STOP_PATIENCE_S)
+        _log.warning("%s did not answer within %g s: the shutdown is not clean", waited_for, STOP_PATIENCE_S)

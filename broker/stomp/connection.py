@@ -558,7 +558,7 @@ class StompConnection(asyncio.Protocol):
         except (DemotedError, JournalError):
             self.abort()
         except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker
-            _log.exception("session %s: internal error, please report this", self.session.name)
+            _log.exception("%s: internal error, please report this", self.session)
             self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
 
     def _named(self, frame: Frame) -> str:
@@ -619,7 +619,7 @@ class StompConnection(asyncio.Protocol):
         except (OSError, JournalError) as error:
             if self.closing:
                 return
-            _log.error("session %s: a large message cannot be delivered: %s", self.session.name, error)
+            _log.error("%s: a large message cannot be delivered: %s", self.session, error)
             self._streaming = None
             self.abort()
             return

@@ -126,7 +126,9 @@ class StompServer:
     def _cut_oldest(self, why: str) -> None:
         oldest = next(iter(self.strangers))
         del self.strangers[oldest]
-        self.warnings.tell(oldest.host, f"{why}: cut the oldest that has not logged in, {oldest.address}")
+        self.warnings.tell(
+            oldest.host, f"{why}: closed the oldest that has not logged in, from {oldest.address}"
+        )
         oldest.abort()
 
     def recognise(self, connection: StompConnection, login: str, client_id: str) -> None:

@@ -237,7 +237,7 @@ class Blobs:
         known = {blob.id for blob in self._references}
         for id_ in present:
             if id_ not in known and concerned(id_):
-                _log.info("%s: removing %s, which no record names", self.kind, self.medium.path(id_))
+                _log.info("%s: removing %s, because no record refers to it", self.kind, self.medium.path(id_))
                 await self.medium.remove(id_)
 
     async def close(self) -> None:

@@ -115,7 +115,9 @@ class Compactor:
         if error is not None:
             self._broken = True
             _log.error(
-                "journal: compaction of %s: please report this", self._journal.directory, exc_info=error
+                "journal: compaction of %s ended with an internal error, please report this",
+                self._journal.directory,
+                exc_info=error,
             )
         if not task.cancelled():
             # Under load, many segments may have been sealed meanwhile, and the next may come late.
@@ -151,7 +153,9 @@ class Compactor:
             # no space is given back.
             self._broken = True
             _log.error(
-                "journal: compaction of %s is off until the next start: %s", self._journal.directory, error
+                "journal: compaction of %s failed and is off until the next start: %s",
+                self._journal.directory,
+                error,
             )
             return False
         return True

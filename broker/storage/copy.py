@@ -348,7 +348,12 @@ async def _move_aside(volume: Volume, directory: str, keep: int) -> None:
     if await volume.list(directory):
         number = moved[-1] + 1 if moved else 1
         await volume.rename(directory, f"{directory}.moved-{number}")
-        _log.info("journal: %s was moved to %s.moved-%d: a copy begins", directory, directory, number)
+        _log.info(
+            "journal: the old %s was moved to %s.moved-%d: a copy of the live broker's journal begins",
+            directory,
+            directory,
+            number,
+        )
         moved.append(number)
     elif await volume.exists(directory):
         await volume.remove_tree(directory)

@@ -169,7 +169,7 @@ class SegmentLog:
                 if self._marks is not None:
                     await self._marks.close(sync=self.failure is None)
             except OSError as error:
-                _log.warning("journal: closing %s: %s", self.current.path, error)
+                _log.warning("journal: %s could not be closed: %s", self.current.path, error)
 
     def _batch(self, segment: Segment, *, begins: bool) -> _WriteBatch:
         batch = _WriteBatch(segment, self.last, begins=begins)

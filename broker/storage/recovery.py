@@ -78,7 +78,8 @@ async def recover(
     if image.torn is not None:
         path, offset, size = image.torn
         _log.warning(
-            "journal: cut off a torn tail: %s at offset %d, %d bytes that nothing says were ever synced",
+            "journal: cut off a torn tail: %s at offset %d, %d bytes; nothing shows that they were ever "
+            "synced",
             path,
             offset,
             size,

@@ -126,8 +126,8 @@ class SyncedMarks:
     def _give_up(self, error: OSError) -> None:
         self._file = None
         _log.warning(
-            "journal: %s/%s cannot be written: %s: damage to what is synced from now on may look like a "
-            "torn tail",
+            "journal: %s/%s cannot be written: %s; damage to entries that are synced from now on may be "
+            "mistaken for a torn tail",
             self._directory,
             NAME,
             error,

@@ -144,7 +144,7 @@ class NodeAgent(Agent):
                 f"the broker runs, as pid {self._child.pid}: stop or kill it before its data is destroyed"
             )
         removed = await asyncio.to_thread(clear, Path(DISK if self._disk.mounted else DATA))
-        say(f"data destroyed, {removed} entries")
+        say(f"the data of the broker are destroyed: {removed} entries removed")
         return {"removed": removed}
 
     # ---- a disk that can break

@@ -47,8 +47,8 @@ class StoreClient:
                 fuse_device.unmount(directory)  # the mount of a killed client: nothing else is mounted there
                 self.child.start(command, {})
             except OSError as error:  # no process to be had, say
-                self._say(f"the NFS client could not be started, it is tried again: {error}")
+                self._say(f"the NFS client could not be started: {error}; trying again")
             else:
                 await self.child.exited.wait()
-                self._say(f"the NFS client ended with status {self.child.status}, it is started again")
+                self._say(f"the NFS client ended with status {self.child.status}; starting it again")
             await asyncio.sleep(_AGAIN_S)

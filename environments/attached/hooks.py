@@ -105,7 +105,7 @@ class HookRunner:
         async def end() -> None:
             try:
                 await self.set(name, node, wanted=False)
-                self._say(f"{name} of {node}: its time was over, undone")
+                self._say(f"{name} of {node} was undone, because its time was over")
             except InfrastructureError as error:
                 self._say(f"{error}: trying again")
                 self._active[name, node] = loop.call_later(AGAIN_S, self._overdue, name, node)

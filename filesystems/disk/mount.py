@@ -71,15 +71,15 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
     name, given = request["do"], request.get("with", {})
     if name == "condition":
         disk.state.set(**given)
-        tell(f"condition {given or 'sound'}")
+        tell(f"the condition of the disk is now {given or 'sound'}")
         return None
     if name == "power-loss":
         lost = disk.power_lost()
-        tell(f"the power was lost, and {lost} bytes with it")
+        tell(f"power loss: {lost} bytes that were not synced are lost")
         return lost
     if name == "corrupt":
         where = disk.damages.corrupt(**given)
-        tell(f"damaged {where}")
+        tell(f"stored data is damaged, as requested: {where}")
         return where
     if name == "probe":
         return await look(disk)

@@ -127,7 +127,9 @@ class FuseConnection:
             self._reply(request.unique, -(error.errno or errno.EIO))
             return
         except Exception as error:  # noqa: BLE001 - a request without an answer would hang its process for ever
-            self._tell(f"request {request.opcode} failed here: {type(error).__name__}: {error}")
+            self._tell(
+                f"request {request.opcode} failed with an internal error: {type(error).__name__}: {error}"
+            )
             self._reply(request.unique, -errno.EIO)
             return
         if answer is not None:

@@ -173,7 +173,7 @@ class NfsClient:
                     await self._renew_once()
                     return  # the server knows us: the caller has lost one file, not everything
                 self._tell(
-                    "the server was restarted: reclaiming what was open and locked"
+                    "the server was restarted: reclaiming open files and locks"
                     if restarted
                     else f"the lease was lost (NFS4ERR_{NfsStatus(status).name}): locks are gone, files "
                     "are opened anew"

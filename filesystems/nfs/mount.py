@@ -74,7 +74,7 @@ async def serve(where: MountSource, directory: Path, options: MountOptions, name
             async with asyncio.timeout(_FAREWELL_S):
                 await file_system.close()
         except TimeoutError:
-            tell("the server does not answer: what was open and locked ends with its lease")
+            tell("the server does not answer: open files and locks end when their lease expires")
     finally:
         await client.close()
 

@@ -221,7 +221,9 @@ class OpenFiles:
         except NfsError as error:
             if error.status in STATE_GONE:
                 raise
-            self._tell(f"{node.name.decode(errors='replace')} could not be reclaimed: {error.strerror}")
+            self._tell(
+                f"the file {node.name.decode(errors='replace')} could not be reclaimed: {error.strerror}"
+            )
             return False
         return True
 
@@ -263,7 +265,7 @@ class OpenFiles:
         if not task.cancelled() and isinstance(error := task.exception(), OSError):
             # The error is reported even if no caller waits any more: the end of the lease undoes
             # what could not be undone.
-            self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
+            self._tell(f"an operation was given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
         """Return the task's result.

@@ -10,8 +10,8 @@ from broker.turn_budget import TurnBudget
 from broker.turn_watch import LINES_MAX, PERIOD_S, TICK_S, TurnWatch
 
 TOLD = (
-    "a turn of the event loop took {0} ms, of which the process ran {0} (broker.longest-turn is 500); "
-    "nobody was served meanwhile: {1}"
+    "a turn of the event loop took {0} ms, of which the process ran {0} ms (broker.longest-turn is 500 ms); "
+    "no client was served meanwhile: {1}"
 )
 
 WAITED = (
@@ -70,7 +70,7 @@ def test_a_turn_above_the_bound_is_logged_with_the_longest_that_ran_in_it(watche
     watch.note(watch.now(), lambda: "nothing either")
     tick(0.1 - TICK_S)
     assert lines() == [
-        TOLD.format(650, "600 ms of it SEND '/topic/t' of session 1"),
+        TOLD.format(650, "600 ms of it were spent on SEND '/topic/t' of session 1"),
     ]
     tick(0.1)
     tick(0.7)
@@ -100,12 +100,12 @@ def test_lines_are_few_and_what_is_left_out_is_told_with_the_longest(watched):
     clock.run(PERIOD_S)
     tick(0.6)
     assert lines()[LINES_MAX] == (
-        "2 more turns were too long; the longest turn of the event loop took 2000 ms"
+        "2 more turns of the event loop exceeded broker.longest-turn; the longest took 2000 ms"
     )
     for _ in range(LINES_MAX):
         tick(0.6)
     watch.stop()
-    assert "1 more turns were too long" in lines()[-1]
+    assert "1 more turns of the event loop exceeded" in lines()[-1]
 
 
 def test_a_loop_that_is_kept_busy_is_seen(caplog):
@@ -123,7 +123,7 @@ def test_a_loop_that_is_kept_busy_is_seen(caplog):
         watch.stop()
 
     asyncio.run(scenario())
-    assert "ms of it a busy test" in caplog.text
+    assert "ms of it were spent on a busy test" in caplog.text
 
 
 def test_a_budget_has_no_watch_unless_it_is_given_one():

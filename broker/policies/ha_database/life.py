@@ -153,7 +153,7 @@ class Life(LeasedReign):
             raise
         self._begin_to_serve()
         _log.info(
-            "ha-database: serving as %s, epoch %d, %d store sessions",
+            "ha-database: serving as %s with epoch %d, the owner of %d store sessions",
             self.registered.broker_id,
             self.registered.epoch,
             len(self.store_sessions.sessions),
@@ -247,16 +247,26 @@ class Life(LeasedReign):
                     # has run out, it may not know of the takeover, and deliver.
                     await asyncio.sleep(RETRY_S)
                     continue
-                _log.info("ha-database: the takeover is not ours to complete any more: %s", error)
+                _log.info(
+                    "ha-database: this broker can no longer complete the takeover of %s: %s",
+                    victim.broker_id,
+                    error,
+                )
                 break
             except DatabaseError as error:
-                _log.warning("ha-database: the takeover of %s is not complete: %s", victim.broker_id, error)
+                _log.warning(
+                    "ha-database: the takeover of %s is not complete yet: %s; trying again",
+                    victim.broker_id,
+                    error,
+                )
                 await asyncio.sleep(RETRY_S)
             else:
                 break
         # Even if we did not hear of the outcome: the sessions that are ours now and were not before
         # are what we have taken over.
-        gained, records = await _until_answered(self._gained, "cannot read what was taken over")
+        gained, records = await _until_answered(
+            self._gained, "the messages that were taken over cannot be read"
+        )
         if not gained:
             return
         if self._ended.done() or not self._serving:
@@ -268,7 +278,7 @@ class Life(LeasedReign):
         self.taken_over.append(victim.broker_id)
         self._takeovers.append(NodeTakeover(self._node_id_of(victim.broker_id), victim.epoch))
         _log.warning(
-            "ha-database: %s is taken over with %d messages in %d store sessions",
+            "ha-database: %s is taken over with %d messages in %d store sessions, which this broker now owns",
             victim.broker_id,
             sum(record.kind == MESSAGE for record in records),
             len(gained) - 1,
@@ -327,14 +337,14 @@ class Life(LeasedReign):
 
     async def _say(self, state: str) -> None:
         become = partial(self.registry.become, self.registered, state)
-        await _until_answered(become, f"the state {state} is not confirmed")
+        await _until_answered(become, f"the database has not confirmed the state {state} of this broker")
 
     def _end(self, end: LifeEnd, why: str) -> None:
         if self._ended.done():
             return
         self._ended.set_result(end)
         if end != "stopped":
-            _log.error("ha-database: %s: %s; nobody is answered any more", end, why)
+            _log.error("ha-database: %s: %s; this broker answers no client any more", end, why)
             self.live.abandon()
 
 
@@ -344,5 +354,5 @@ async def _until_answered(ask: Callable[[], Awaitable[T]], trouble: str) -> T:
         try:
             return await ask()
         except DatabaseError as error:
-            _log.warning("ha-database: %s: %s", trouble, error)
+            _log.warning("ha-database: %s: %s; trying again", trouble, error)
             await asyncio.sleep(RETRY_S)

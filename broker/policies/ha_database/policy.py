@@ -50,7 +50,7 @@ class HaDatabasePolicy(Contender):
         if config.cluster.static_connectors:
             _log.warning(
                 "cluster.static-connectors is ignored: brokers of a high-availability cluster find each "
-                "other in the store"
+                "other in the database"
             )
         # Three connections: heartbeats must not wait behind a long batch, nor batches behind a
         # takeover that waits for its victim's row, nor any of them behind a large body.
@@ -157,19 +157,19 @@ class HaDatabasePolicy(Contender):
                         f"{row.address}:"
                         " every broker of a cluster needs an id of its own"
                     ) from None
-                problem = f"{self.broker_id} is just being taken over: {error}"
+                problem = f"another broker is taking over {self.broker_id}: {error}"
                 if self._lived is not None:
                     # Our life has ended, and with it all that it had in memory: the taker need not
                     # wait for the end of our lease.
                     with contextlib.suppress(DatabaseError):
                         await self.registry.step_aside(self._lived)
             except ReplacedError as error:
-                problem = f"replaced before it could serve: {error}"
+                problem = f"another broker replaced {self.broker_id} before it could serve: {error}"
             except DatabaseError as error:
                 problem = f"the database cannot be used: {error}"
             else:
                 return registered, sent, records
             if problem != told:
                 told = problem
-                _log.warning("ha-database: waiting: %s", problem)
+                _log.warning("ha-database: this broker waits before it serves: %s", problem)
             await asyncio.sleep(RETRY_S)

@@ -83,7 +83,9 @@ class MemberWatch:
             except DatabaseError as error:
                 if not blind:
                     blind = True
-                    _log.warning("ha-database: cannot look at the brokers: %s; trying again", error)
+                    _log.warning(
+                        "ha-database: cannot read the states of the brokers: %s; trying again", error
+                    )
                 self._seen.clear()
             await asyncio.sleep(interval_s)
 
@@ -101,7 +103,7 @@ class MemberWatch:
         try:
             await self._registry.begin_takeover(self._registered, row)
         except RowChangedError as error:
-            _log.info("ha-database: not taken over: %s", error)
+            _log.info("ha-database: %s is not taken over: %s", row.broker_id, error)
             return None
         begun = await self._registry.row(row.broker_id)
         return begun if begun is not None and self._ours(begun) else None

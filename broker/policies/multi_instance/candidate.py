@@ -106,7 +106,7 @@ class InstanceCandidate(Candidacy):
     async def _decide(self) -> Granted | None:
         master = await self._places.take("master")
         if master is None:
-            self._tell(logging.INFO, "another instance is just starting: waiting for it")
+            self._tell(logging.INFO, "another instance of the queue manager is starting: waiting for it")
             return None
         try:
             return await self._take_a_place()
@@ -125,7 +125,9 @@ class InstanceCandidate(Candidacy):
             return await self._take_over()
         active = await places.record("active")
         if active is None:  # whoever takes its place records that under the master lock: the file was lost
-            self._tell(logging.WARNING, f"{name}: the active instance does not say who it is: trying again")
+            self._tell(
+                logging.WARNING, f"{name}: the active instance has not recorded its name: trying again"
+            )
             return None
         if not active.permit_standby:
             raise StartRefusedError(
@@ -205,7 +207,8 @@ class InstanceCandidate(Candidacy):
             logs = await self._places.take("logs")
             if logs is None:
                 self._tell(
-                    logging.WARNING, "the data are free and the logs are not: waiting for whoever holds them"
+                    logging.WARNING,
+                    "the data of the queue manager are not locked but its logs are: waiting for that lock",
                 )
                 return None
             before = await self._places.record("active")

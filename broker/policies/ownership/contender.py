@@ -69,7 +69,7 @@ class Contender(BrokerPolicy, abc.ABC):
     def become(self, role: str, **said: Any) -> None:
         """Take a role, and log it; see ``BrokerPolicy``."""
         if role != self._role:
-            _log.debug("role %s", role)
+            _log.debug("the role of this broker is now %s", role)
         super().become(role, **said)
 
     def _waits(self, node_id: str | None) -> None:

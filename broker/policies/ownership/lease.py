@@ -125,7 +125,7 @@ class Lease:
         if not (self._in_doubt or self._lost) and self._stale():
             self._in_doubt = True
             _log.warning(
-                "the store has not confirmed %s for %.1f s: nobody is answered until it does",
+                "the store has not confirmed %s for %.1f s: this broker answers no client until it does",
                 self._name,
                 self.age_s,
             )
@@ -146,7 +146,7 @@ class Lease:
             self._deadline.reschedule(self._end_s())
         if self._in_doubt and not self._stale():
             self._in_doubt = False
-            _log.info("the store has confirmed %s again", self._name)
+            _log.info("the store has confirmed %s again: this broker answers clients again", self._name)
             self.on_certain()
 
     async def run(self) -> Never:

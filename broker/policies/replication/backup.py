@@ -123,7 +123,7 @@ class BackupRole:
             ending = await follower.ended
             if ending.kind == "disk":
                 return BackupEnd("disk", reason=ending.reason)
-            _log.info("replication: %s is gone: %s", live.name, ending.reason)
+            _log.info("replication: the live broker %s is lost: %s", live.name, ending.reason)
             if await self._may_activate(live, ending):
                 await self._drop_copy()
                 return BackupEnd("activate", max(activation, ending.activation))
@@ -144,12 +144,14 @@ class BackupRole:
 
     async def _may_activate(self, live: m.Member, ending: Ending) -> bool:
         if not ending.up_to_date:
-            _log.warning("the copy was not up to date: this broker stays passive and looks for a live broker")
+            _log.warning(
+                "the copy was not up to date: this broker stays passive and looks for another live broker"
+            )
             return False
         if ending.kind == "handed-over":
             return True
         if ending.kind == "failover":
-            _log.info("%s stopped and leaves its place to this broker (failover-on-shutdown)", live.name)
+            _log.info("%s stopped and lets this broker take over (failover-on-shutdown)", live.name)
             return True
         if ending.kind == "passive":
             _log.info("%s stopped cleanly and wants no failover: this broker stays passive", live.name)
@@ -166,7 +168,10 @@ class BackupRole:
         assert live.node_id is not None
         for attempt in range(section.vote_retries + 1):
             if await self._goes_on(live):
-                _log.info("%s is live after all: this copy is not up to date any more", live.name)
+                _log.info(
+                    "%s is still live, so the copy is no longer up to date: this broker stays passive",
+                    live.name,
+                )
                 return False
             needed = votes_needed(membership.live_nodes_seen, section.quorum_size)
             if needed and not attempt:
@@ -263,7 +268,7 @@ class BackupRole:
 
     async def _begin(self, link: ClusterLink, answer: m.Attached) -> None:
         """Move our own data aside and begin a copy under the live's node ID."""
-        _log.info("replication: synchronising with %s", link.peer)
+        _log.info("replication: synchronising with the live broker %s", link.peer)
         try:
             copy = await JournalCopy.create(self._volume, "journal", journal_options(self._config))
         except (JournalError, OSError) as error:
@@ -286,7 +291,7 @@ class BackupRole:
         """Log one line per news, not one per attempt."""
         if self._refusals.get(member.name) != reason:
             self._refusals[member.name] = reason
-            _log.info("replication: %s is not our live: %s", member.name, reason)
+            _log.info("replication: %s does not accept this broker as its backup: %s", member.name, reason)
 
     async def _drop_copy(self) -> None:
         follower, self.follower = self.follower, None

@@ -73,7 +73,7 @@ class LiveVote:
         if not result.passed:
             _log.error(
                 "the live vote was lost (%d votes of other live brokers needed, %d live brokers seen):"
-                " this broker stops without answering anyone, for its backup may be live",
+                " this broker stops without answering any client, because its backup may be live",
                 needed,
                 membership.live_nodes_seen,
             )

@@ -177,7 +177,12 @@ class ReplicaFeed:
                 last = snapshot.last_sequence
                 self.acknowledged = last
                 total = sum(size for _, size in snapshot.files)
-                _log.info("replication: sending %d bytes up to entry %d to %s", total, last, self.backup)
+                _log.info(
+                    "replication: sending %d bytes of the journal, up to entry %d, to the backup %s",
+                    total,
+                    last,
+                    self.backup,
+                )
                 link.send(m.SnapshotBegin(last))
                 async for name, offset, data in snapshot.chunks():
                     link.send(m.Chunk(name, offset, data))

@@ -133,7 +133,9 @@ class Follower:
             elif isinstance(message, m.HandOver):
                 self._end("handed-over", "the live handed over", message.activation)
         except (ValueError, BadFrameError, JournalError) as error:
-            _log.error("replication: %s", error)
+            _log.error(
+                "replication: data from the live broker %s cannot be stored: %s", self.link.peer, error
+            )
             self._end("disk" if isinstance(error, JournalFailedError) else "lost", str(error))
             self.link.abort(str(error))
 
@@ -153,7 +155,7 @@ class Follower:
             await self.copy.complete(last_sequence)
             await self.blobs.drained()
         except (JournalError, OSError) as error:
-            _log.error("replication: the copy could not be completed: %s", error)
+            _log.error("replication: the copy of the live broker's journal could not be completed: %s", error)
             self._end("lost", str(error))
             self.link.abort(str(error))
             return
@@ -173,7 +175,11 @@ class Follower:
         if self.up_to_date and not self._announced:
             self._announced = True
             self.on_up_to_date()
-            _log.info("replication: up to date with %s (session %s)", self.link.peer, self.session)
+            _log.info(
+                "replication: this broker is up to date with the live broker %s (session %s)",
+                self.link.peer,
+                self.session,
+            )
 
     def _maybe_stopped(self) -> None:
         """Answer a live that stops, once everything that it sent is on our disk."""

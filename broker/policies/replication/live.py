@@ -175,7 +175,7 @@ class ReplicatedReign(LiveReign):
         reason = self._objection(request)
         link.send(m.Attached(request.number, reason, self.node_id, self.activation))
         if reason:
-            _log.info("replication: %s may not be our backup: %s", member.name, reason)
+            _log.info("replication: %s is refused as the backup of this broker: %s", member.name, reason)
             link.close(reason)
             return
         self._sessions += 1
@@ -200,11 +200,11 @@ class ReplicatedReign(LiveReign):
         if request.group_name != self.section.group_name:
             return f"group-name {request.group_name!r} is not {self.section.group_name!r}"
         if self.feed is not None:
-            return f"{self.feed.backup} is our backup already"
+            return f"the live broker already has the backup {self.feed.backup}"
         if not self._serving or self._ended.done():
-            return "stopping"
+            return "the live broker is stopping"
         if self._deciding is not None:
-            return "a vote is under way"
+            return "the live broker is waiting for a vote"
         return ""
 
     def _up_to_date(self, acknowledged: int) -> None:
@@ -212,7 +212,9 @@ class ReplicatedReign(LiveReign):
         assert feed is not None
         self.gate.remote = acknowledged
         _log.info(
-            "replication: %s is up to date at entry %d; receipts wait for it", feed.backup, acknowledged
+            "replication: %s is up to date at entry %d; from now on, receipts wait for this backup",
+            feed.backup,
+            acknowledged,
         )
         self.membership.announce()
         if feed.failback and isinstance(self.section, SlaveSection) and self.section.allow_failback:
@@ -245,16 +247,19 @@ class ReplicatedReign(LiveReign):
         was_up_to_date = feed.up_to_date
         if not was_up_to_date:
             self.feed = None
-            _log.info("replication: %s is gone before it was up to date: %s", feed.backup, reason)
+            _log.info("replication: the backup %s was lost before it was up to date: %s", feed.backup, reason)
             return
         self._hold()
         if self._ended.done():
             return
         if clean:
-            _log.info("replication: %s has left: %s", feed.backup, reason)
+            _log.info("replication: the backup %s has left: %s", feed.backup, reason)
             self._go_on_alone()
             return
-        _log.warning("replication interrupted: %s; nobody is answered until that is decided", reason)
+        _log.warning(
+            "replication interrupted: %s; this broker answers no client until it is decided who is live",
+            reason,
+        )
         if self._serving:
             self._become("voting")
         self._deciding = asyncio.create_task(self._decide(feed), name="decide")
@@ -268,7 +273,7 @@ class ReplicatedReign(LiveReign):
             vote.give_up()
             self._end("vote-lost")
         elif feed.link.stalled and await partner_took_over(membership, self._seams, self.node_id, feed):
-            _log.error("%s took over while this broker did not run: it stops", feed.backup)
+            _log.error("%s took over while this broker was suspended: this broker stops", feed.backup)
             self.live.abandon()
             self._end("vote-lost")
         else:
@@ -278,7 +283,9 @@ class ReplicatedReign(LiveReign):
     def _go_on_alone(self) -> None:
         """Go on unreplicated (RP11): announce that, then answer the clients that wait."""
         self.feed = None
-        _log.warning("replication: no backup; what is acknowledged from now on is on this disk only")
+        _log.warning(
+            "replication: no backup; messages acknowledged from now on are only on the disk of this broker"
+        )
         if self._serving:
             self._become("live")
         self.gate.remote = None
@@ -302,9 +309,17 @@ class ReplicatedReign(LiveReign):
             feed.flush()
             try:
                 await feed.link.call(m.LiveStopping(feed.link.number(), failover))
-                _log.info("replication: %s %s", feed.backup, "takes over" if failover else "stays passive")
+                _log.info(
+                    "replication: this broker stops, and its backup %s %s",
+                    feed.backup,
+                    "takes over" if failover else "stays passive",
+                )
             except (LinkError, TimeoutError) as error:
-                _log.warning("replication: %s did not hear that we stop: %s", feed.backup, error)
+                _log.warning(
+                    "replication: the backup %s has not confirmed that this broker stops: %s",
+                    feed.backup,
+                    error,
+                )
         self._end("stopped")
 
     async def _serve_no_more(self) -> None:
@@ -313,10 +328,10 @@ class ReplicatedReign(LiveReign):
 
     async def _hand_over(self, feed: ReplicaFeed) -> None:
         """Fail back: end cleanly, stop being live, then tell the backup, which becomes live."""
-        _log.info("failback: %s is up to date and takes over again", feed.backup)
+        _log.info("failback: %s is up to date and takes over from this broker", feed.backup)
         await self._serve_no_more()
         if feed.ended or self._ended.done():
-            _log.warning("failback: %s was lost meanwhile; this broker goes on", feed.backup)
+            _log.warning("failback: %s was lost before it took over; this broker stays live", feed.backup)
             self._end("again")
             return
         self.gate.hold()

@@ -176,7 +176,8 @@ class ReplicationPolicy(BrokerPolicy):
             raise StartError(f"{self.config.data_path}: {error}") from error
         if manifest is not None and manifest.state == "incomplete":
             _log.warning(
-                "the data here is an unfinished copy: this broker can only be a backup until it is complete"
+                "the journal of this broker is an unfinished copy: this broker can only be a backup until "
+                "the copy is complete"
             )
             return True
         if not section.check_for_live_server:
@@ -186,7 +187,11 @@ class ReplicationPolicy(BrokerPolicy):
         found = search.result() if search.done() else None
         search.cancel()
         if found is not None:
-            _log.info("check-for-live-server: %s is live with our node ID: synchronising with it", found.name)
+            _log.info(
+                "check-for-live-server: %s is live under the node ID of this broker, which becomes its "
+                "backup",
+                found.name,
+            )
         return found is not None
 
     async def _search(self, node_id: str) -> Member | None:
@@ -207,7 +212,9 @@ class ReplicationPolicy(BrokerPolicy):
             if found is not None and membership.link_to(found.name) is not None:
                 if waited != found.name:
                     waited = found.name
-                    _log.info("check-for-live-server: %s may become live: waiting for its vote", waited)
+                    _log.info(
+                        "check-for-live-server: %s may become live: waiting for the end of its vote", waited
+                    )
             else:
                 elected = await voted_in(membership, node_id, self._activation + 1)
                 if elected is None:
@@ -216,16 +223,15 @@ class ReplicationPolicy(BrokerPolicy):
                 if deadline is None:
                     deadline = now + self._patience_s
                     _log.info(
-                        "check-for-live-server: %s was voted into our place and is not in reach: "
-                        "waiting for it for %g s",
+                        "check-for-live-server: %s won the vote to replace this broker but cannot be "
+                        "reached: waiting for it for %g s",
                         elected,
                         self._patience_s,
                     )
                 elif now > deadline:
                     _log.warning(
-                        "check-for-live-server: %s was voted into our place and has not been seen "
-                        "since; this broker starts with"
-                        " the data it has",
+                        "check-for-live-server: %s won the vote to replace this broker but has not been "
+                        "reached: this broker starts with its own data",
                         elected,
                     )
                     return None

@@ -97,10 +97,10 @@ class StoreCandidate(Candidacy):
             why = f"{mark.name} was stopped without failover"
         elif mark.state == store.FAILING_BACK and not self._master:
             may = not await self._places.held("master")
-            why = "the master is to have its place back"
+            why = "the live broker is giving its place back to the master"
         else:
             may = self._master or mark.state != store.NOT_STARTED
-            why = "no master has ever been live here"
+            why = "no master has ever been live on this store"
         if not may and why != self._said:
             self._said = why
             _log.info("staying passive: %s", why)

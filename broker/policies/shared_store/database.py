@@ -218,7 +218,7 @@ class DatabaseStore:
             try:
                 [found] = await self._for_journal.transact([question], self._section.network_timeout / 1000)
             except (DatabaseUnavailableError, OutcomeUnknownError) as error:
-                _log.warning("database: what is stored cannot be read: %s; trying again", error)
+                _log.warning("database: the stored messages cannot be read: %s; trying again", error)
                 await asyncio.sleep(RETRY_S)
             except DatabaseError as error:
                 raise OSError(str(error)) from error

@@ -96,7 +96,10 @@ async def without_a_mark(directory: SharedDirectory, section: SharedStoreRole) -
     known = await lives.node_id_of(directory, await lives.latest(directory))
     if known is not None:
         wait_s = section.lock_expiration / 1000
-        _log.warning("the store's lock file was lost: waiting %g s for whoever may hold the old one", wait_s)
+        _log.warning(
+            "the store's lock file was lost: waiting %g s, because a broker may still hold the old lock",
+            wait_s,
+        )
         await asyncio.sleep(wait_s)
     return known
 

@@ -126,7 +126,7 @@ class StoreReign(LeasedReign):
             handing_over = not stopping.is_set()
             if handing_over:
                 reclaimed.result()
-                _log.info("failback: the master waits for its place")
+                _log.info("failback: the master waits for its place, and this broker hands over")
             assert self.live is not None, "what serves has been made"
             await self._quiesce(self.live.close())
             await tidying
@@ -161,7 +161,7 @@ class StoreReign(LeasedReign):
         try:
             await self._store.tidy(self.life)
         except OSError as error:
-            _log.warning("former lives could not be removed from the store: %s", error)
+            _log.warning("the data of former lives could not be removed from the store: %s", error)
 
     # --------------------------------------------------------------------------- doubt, and the end
 
@@ -189,7 +189,7 @@ class StoreReign(LeasedReign):
         if self.live is not None:
             self.live.abandon()
         if not self._ended.done():
-            _log.error("%s: this broker answers nobody any more, and ends", reason)
+            _log.error("%s: this broker answers no client any more, and ends", reason)
             self._ended.set_result(reason)
 
     async def _end(self, serving: asyncio.Task[LiveEnd], watching: asyncio.Task[None]) -> None:

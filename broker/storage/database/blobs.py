@@ -142,7 +142,7 @@ class BlobRows:
                     raise OSError(str(error)) from error
                 if str(error) != told:
                     told = str(error)
-                    _log.warning("database: %s: %s; trying again", self.kind, error)
+                    _log.warning("database: %s cannot be read or written: %s; trying again", self.kind, error)
                 await asyncio.sleep(RETRY_S)
             except DatabaseError as error:
                 raise OSError(str(error)) from error

@@ -279,7 +279,11 @@ class DatabaseJournal:
                 [result] = await self._database.transact([owner.position()], self._timeout_s)
                 break
             except (DatabaseUnavailableError, OutcomeUnknownError) as error:
-                _log.warning("database: cannot see what became of entry %d: %s", batch.after, error)
+                _log.warning(
+                    "database: cannot find out whether entry %d is committed: %s; trying again",
+                    batch.after,
+                    error,
+                )
                 await asyncio.sleep(RETRY_S)
         if result.rows != [(owner.epoch, batch.after)] or not in_doubt:
             raise JournalReplacedError(

@@ -326,7 +326,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=(
             *_BY_B1,
-            Before("a1", "nobody is answered any more", "b1", "a1 is taken over with"),
+            Before("a1", "this broker answers no client any more", "b1", "a1 is taken over with"),
             GoesOn("a1"),
         ),
         guards=at_stake("takeover-2", least=10),
@@ -423,7 +423,7 @@ SCENARIOS: Final = (
         schedule=faults(fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),
         besides=(
             *_TAKEN,
-            Before("a1", "nobody is answered any more", None, "a1 is taken over with"),
+            Before("a1", "this broker answers no client any more", None, "a1 is taken over with"),
             Answers(broker="a1", window=("database-disconnect-1", "heal"), after_s=1.5, most=0),
         ),
         guards=at_stake("database-disconnect-1", least=10),

@@ -260,7 +260,7 @@ SCENARIOS: Final = (
         spec=_spec("rp8", 5, every=_VOTES),
         schedule=faults(fault("kill", 2.0, target="e1,e2"), _cut("pair-link", 4.0, 6.0, pair="a")),
         roles=Roles(never_live=("a2",)),
-        besides=(Takeovers(), Says("a1", "live vote, round .*: 3 of 3 votes needed")),
+        besides=(Takeovers(), Says("a1", "live vote, round .*: 3 of 3 needed votes granted")),
         refuter=without(
             "a live loses every vote",
             _DECISION,
@@ -275,7 +275,7 @@ SCENARIOS: Final = (
         source="AMQ 17.3.3.1",
         spec=_spec("rp8-kill", 5, every=_VOTES),
         schedule=faults(fault("kill", 2.0, target="e1,e2"), fault("kill", 4.0)),
-        besides=(BY_A2, Says("a2", "backup vote, round .*: 3 of 3 votes needed")),
+        besides=(BY_A2, Says("a2", "backup vote, round .*: 3 of 3 needed votes granted")),
         refuter=without(
             "a vote needs the consent of all other brokers",
             _QUORUM,
@@ -359,7 +359,7 @@ SCENARIOS: Final = (
         besides=(
             Takeovers(),
             Reported("unavailable"),
-            Says("a2", "round 2 of 2: 0 of 2 votes needed, 2 other live brokers in reach"),
+            Says("a2", "round 2 of 2: 0 of 2 needed votes granted, 2 other live brokers in reach"),
         ),
         refuter=without(
             "a backup waits for the voters' answers for longer than quorum-vote-wait",
@@ -705,7 +705,10 @@ SCENARIOS: Final = (
         spec=_spec("rp19-several", seconds=15.0, **SLOW, properties={"group": {"backups": 2}}),
         schedule=faults(fault("kill", 3.0, 5.0)),
         roles=Roles(never_live=("a1",)),
-        besides=(Takeovers((ExpectedTakeover("a1"),)), Says("a1", "is our backup already|is not our live")),
+        besides=(
+            Takeovers((ExpectedTakeover("a1"),)),
+            Says("a1", "already has the backup|does not accept this broker as its backup"),
+        ),
         refuter=without(
             "a live replaces its first backup by a second one",
             _LIVE_ROLE,

@@ -16,26 +16,35 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "broker/stopped-cleanly": ("a broker ended as it was asked to", r" INFO \S+ stopped$"),
     "broker/failed": (
         "a broker ended itself by an error",
-        r" ERROR \S+ (?!the live vote was lost|stopped: |journal: compaction|.*this broker answers nobody)",
+        (
+            r" ERROR \S+ (?!the live vote was lost|stopped: |journal: compaction|"
+            r".*this broker answers no client any more, and ends)"
+        ),
     ),
-    "broker/unclean-recovery": ("a broker recovered after an unclean end", r"queues after an unclean end"),
+    "broker/unclean-recovery": (
+        "a broker recovered after an unclean end",
+        r"queues after an unclean shutdown",
+    ),
     "vote/live-asked": ("a live asked for votes to go on", r" INFO \S+ live vote, round "),
     "vote/asked": ("a backup asked for votes", r"backup vote, round \d+ of \d+: "),
     "vote/asked-again": (
         "a backup asked again, after a round did not pass",
         r"backup vote, round (?!1 )\d+ of \d+: ",
     ),
-    "vote/granted": ("a broker granted a vote", r"vote: \S+ asks to be live as \S+: granted$"),
-    "vote/refused": ("a broker refused a vote", r"vote: \S+ asks to be live as \S+: (?!granted$)"),
+    "vote/granted": ("a broker granted a vote", r"vote: \S+ asks to be live under node ID \S+: granted$"),
+    "vote/refused": ("a broker refused a vote", r"vote: \S+ asks to be live under node ID \S+: refused: "),
     "vote/backup-lost": ("a backup gave up after all rounds", r"the backup vote failed \d+ times"),
     "vote/live-lost": ("a live stopped itself for lack of votes", r"the live vote was lost \("),
     "vote/live-held": ("a live stopped answering until a decision", r"replication interrupted: "),
-    "vote/alone": ("a live went on without a backup", r"replication: no backup; what is acknowledged"),
-    "vote/waited": ("a starting master waited for another's vote", r"may become live: waiting for its vote"),
+    "vote/alone": ("a live went on without a backup", r"replication: no backup; messages acknowledged"),
+    "vote/waited": (
+        "a starting master waited for another's vote",
+        r"may become live: waiting for the end of its vote",
+    ),
     "failover/taken": ("a backup became live, at a failback too", r"this broker takes over as live"),
     "failover/handed-over": (
         "a stopping live left its place to its backup",
-        r"leaves its place to this broker",
+        r"lets this broker take over",
     ),
     "failover/wanted-none": (
         "a live stopped cleanly and wanted no failover",
@@ -45,24 +54,27 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "a master was up to date with the broker that stood in",
         r"failback: \S+ is up to date and takes over",
     ),
-    "failback/interrupted": ("the master was lost during a failback", r"failback: \S+ was lost meanwhile"),
+    "failback/interrupted": (
+        "the master was lost during a failback",
+        r"failback: \S+ was lost before it took over",
+    ),
     "failback/found-live": (
         "a master found its node ID live and became its backup",
-        r"is live with our node ID: synchronising",
+        r"is live under the node ID of this broker, which becomes",
     ),
     "sync/begun": ("an initial synchronisation began", r"replication: synchronising with"),
     "sync/snapshot-sent": ("a live sent its journal", r"replication: sending \d+ bytes"),
-    "sync/finished": ("a backup became up to date", r"replication: up to date with"),
-    "sync/interrupted": ("a backup was gone before it was up to date", r"is gone before it was up to date"),
+    "sync/finished": ("a backup became up to date", r"replication: this broker is up to date with"),
+    "sync/interrupted": ("a backup was gone before it was up to date", r"was lost before it was up to date"),
     "sync/unfinished-at-start": (
         "a broker started on an unfinished copy",
-        r"the data here is an unfinished copy",
+        r"the journal of this broker is an unfinished copy",
     ),
     "sync/stale": (
         "a copy that was not up to date stayed passive",
         r"the copy was not up to date: this broker stays passive",
     ),
-    "replication/lost": ("a backup lost its live", r" INFO \S+ replication: \S+ is gone: "),
+    "replication/lost": ("a backup lost its live", r" INFO \S+ replication: the live broker \S+ is lost: "),
     "replication/divergence-seen": (
         "two brokers were live with one node ID, and one of them said so",
         r"duplicate node ID",
@@ -107,12 +119,12 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "the database let a broker begin to take over another",
         r"ha-database: the takeover of \S+ has begun$",
     ),
-    "member/too-late": ("a takeover was refused by the database", r"ha-database: not taken over: "),
+    "member/too-late": ("a takeover was refused by the database", r"ha-database: \S+ is not taken over: "),
     "member/taken-over": ("a broker was taken over by another", r"ha-database: \S+ is taken over with "),
     "member/not-renewed": ("a lease was not renewed at once", r"ha-database: the lease was not renewed: "),
     "member/ended": (
         "a broker dropped all it had, taken over or without a lease",
-        r" ERROR \S+ ha-database: .* nobody is answered any more$",
+        r" ERROR \S+ ha-database: .* this broker answers no client any more$",
     ),
     "database/in-doubt": (
         "it was not known whether a commit had happened",
@@ -136,7 +148,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "journal/torn-tail": ("a recovery cut off a torn tail", r"journal: cut off a torn tail"),
     "journal/compacted": ("a journal was compacted", r"journal: compacted"),
-    "journal/moved-aside": ("old data was moved aside for a copy", r"was moved to \S+: a copy begins"),
+    "journal/moved-aside": ("old data was moved aside for a copy", r"was moved to \S+: a copy of"),
     "journal/damage-noticed": ("a broker refused a damaged journal", r"journal damaged"),
     "cluster/link-lost": ("brokers lost each other", r"cluster: link with \S+ lost"),
     "cluster/linked": ("brokers found each other", r"cluster: linked with"),

@@ -40,7 +40,7 @@ def test_a_damaged_file_is_told_and_begins_again_by_the_clock(caplog):
     volume = MemoryVolume()
     asyncio.run(volume.write_atomic(FILE, b"what?\n"))
     assert start(volume, 7.0) == 7_000_000
-    assert "incarnation in the data directory is not a number" in caplog.text
+    assert "the file incarnation in the data directory contains " in caplog.text
 
 
 def test_a_broker_with_a_disk_of_its_own_goes_on_from_the_number_there():

@@ -106,7 +106,7 @@ def test_an_impostor_that_accepts_any_proof_is_refused_by_the_connecting_side():
 
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         async with server:
-            with pytest.raises(LinkRefusedError, match="does not know our cluster-password"):
+            with pytest.raises(LinkRefusedError, match="does not know this broker's cluster-password"):
                 await connect(terms("client"), server.sockets[0].getsockname(), "cluster")
         assert [type(message) for message in seen[:2]] == [m.Hello, m.Proof]
         assert b"client" not in m.encode(seen[0]) + m.encode(seen[1])

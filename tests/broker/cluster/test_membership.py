@@ -153,7 +153,10 @@ def test_a_duplicate_node_id_is_warned_of(caplog):
         async with Hub() as hub:
             await hub.add("a", node_id="N")
             await hub.add("b", "a", node_id="N")
-            await until(lambda: "duplicate node ID: a is live with our node ID N" in caplog.text, "b warns")
+            await until(
+                lambda: "duplicate node ID: a is live under the node ID of this broker, N" in caplog.text,
+                "b warns",
+            )
 
     with caplog.at_level(logging.WARNING):
         run(scenario)

@@ -59,7 +59,7 @@ def test_the_second_party_of_an_interruption_is_refused():
     assert grants.ask("A", "s", "a1", 1)[0]
     granted, reason, _ = grants.ask("A", "s", "a2", 1)
     assert not granted
-    assert reason == "granted to a1"
+    assert reason == "already granted to a1"
 
 
 def test_the_next_interruption_is_free_for_all():
@@ -274,7 +274,7 @@ def test_who_is_in_doubt_lets_a_live_stay_and_no_backup_take_over():
     voter.asked(asker, request("a2", "1.1.0"))
     voter.asked(asker, request("a1", "1.1.0"))
     refused, granted = asker.said
-    assert (refused.granted, refused.reason) == (False, "in doubt itself")
+    assert (refused.granted, refused.reason) == (False, "the voter is waiting for a decision itself")
     assert granted.granted
 
 

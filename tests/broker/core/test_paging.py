@@ -422,7 +422,7 @@ def test_a_disk_that_takes_no_page_makes_producers_wait(monkeypatch, caplog):
 
     with caplog.at_level(logging.WARNING):
         run(scenario)
-    assert "could not be written, its messages stay in memory" in caplog.text
+    assert "could not be written, so its messages stay in memory" in caplog.text
 
 
 @pytest.mark.parametrize("harm", ["flipped", "removed"])

@@ -494,7 +494,10 @@ async def test_subscriptions_of_a_broker_that_is_taken_over_become_one_with_ours
     assert texts(ours, durable("same")) == ["o1", "t1", "t2"]
     assert texts(ours, durable("other")) == ["t1", "t2"]
     assert ours.engine.topics.named(durable("moved").key) is moved
-    assert "'moved' of client 'c' to topic 'prices', selector '', was taken over with 2" in caplog.text
+    assert (
+        "'moved' of client 'c' to topic 'prices' with selector '', which this broker took over" in caplog.text
+    )
+    assert "is deleted with its 2 messages" in caplog.text
     publish(ours, "o2")
     await ours.settle()
     assert texts(ours, durable("same")) == ["o1", "t1", "t2", "o2"]
@@ -572,7 +575,7 @@ async def test_a_subscription_of_an_old_store_becomes_a_logins_with_what_waits(e
     seen = entries(broker)
     broker.engine.claim(queue, "alice")
     assert seen == [[(UPDATE, CLAIMED)]]
-    assert "with 2 messages, belongs to user 'alice' from now on" in caplog.text
+    assert "now belongs to user 'alice', with its 2 messages" in caplog.text
     mine = durable(login="alice")
     assert bind(broker, mine) is queue
     assert queue.name == mine.queue

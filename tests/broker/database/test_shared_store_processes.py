@@ -191,7 +191,7 @@ def test_on_postgresql_a_live_that_stood_still_past_its_lock_ends_with_3_and_ser
             live.process.send_signal(signal.SIGCONT)
             assert await live.ended() == 3
             said = live.log.read_text()
-            assert "this broker answers nobody any more" in said
+            assert "this broker answers no client any more" in said
             # by the database's word, or by its own clock where the database took too long to say it
             reasons = ("somebody else has been given the live lock", "has not confirmed the live lock for")
             assert any(reason in said for reason in reasons)

@@ -79,7 +79,7 @@ def test_nobody_asks_for_what_a_living_taker_is_taking_over():
 def test_a_broker_that_stood_still_is_taken_over_and_begins_again_with_nothing():
     ran = run(BY_ID["HA4"])
     assert [victim for _, victim in takeovers(ran)] == ["a1"]
-    assert logged(ran, "a1", "nobody is answered any more")
+    assert logged(ran, "a1", "this broker answers no client any more")
     served = logged(ran, "a1", "serving as a1")
     assert len(served) == 2
     assert "1 store sessions" in served[1]

@@ -334,7 +334,7 @@ async def test_rp12_what_a_new_live_takes_alone_goes_with_its_disk(cluster):
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
     assert await cluster["a1"].stored() == ["replicated"]
     assert (
-        "what is acknowledged from now on is on this disk only" in cluster["a2"].log
+        "messages acknowledged from now on are only on the disk of this broker" in cluster["a2"].log
         or "nothing is replicated" in cluster["a2"].log
     )
 

@@ -171,7 +171,7 @@ def test_a_voter_keeps_its_word_over_a_restart():
         journal, recovered = await Journal.open(volume, "journal")
         voter = Ballots("B", journal, DurabilityGate(journal.synced), recovered).voter
         voter.asked(Asker(), m.VoteRequest(2, "v2", "A", session, "a2", 1, stays=False))
-        assert (answers[1].granted, answers[1].reason) == (False, "granted to a1")
+        assert (answers[1].granted, answers[1].reason) == (False, "already granted to a1")
         await journal.close()
 
     run(scenario)
@@ -199,7 +199,10 @@ def test_a_voter_that_waits_for_a_vote_itself_still_lets_others_stay():
         await until(lambda: answers, "answered")
         assert answers[0].granted
         voter.asked(Asker(), m.VoteRequest(2, "v2", "C", session_name(1, 1, 1), "c2", 1, stays=False))
-        assert (answers[1].granted, answers[1].reason) == (False, "in doubt itself")
+        assert (answers[1].granted, answers[1].reason) == (
+            False,
+            "the voter is waiting for a decision itself",
+        )
         gate.release()
         voter.asked(Asker(), m.VoteRequest(3, "v3", "C", session_name(1, 1, 1), "c2", 1, stays=False))
         await until(lambda: len(answers) == 3, "answered")

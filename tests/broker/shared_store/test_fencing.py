@@ -36,7 +36,7 @@ def test_a_live_that_is_cut_off_from_its_store_ends_itself_before_another_is_liv
     doubt, other = changes.index(("a1", "verifying")), changes.index(("a2", "live"))
     assert doubt < other
     assert ("a1", "stopped") in changes
-    assert any("this broker answers nobody any more" in line for line in result.logs["a1"])
+    assert any("this broker answers no client any more" in line for line in result.logs["a1"])
 
 
 async def for_ever(_):

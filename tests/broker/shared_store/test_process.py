@@ -66,7 +66,7 @@ def read_until(process, words):
 def test_a_broker_whose_lock_file_is_deleted_ends_with_3(start, tmp_path):
     live = start("a1", "master", "live as node")
     (tmp_path / "store" / "journal" / "server.lock").unlink()
-    read_until(live, "this broker answers nobody any more")
+    read_until(live, "this broker answers no client any more")
     assert live.wait() == 3
 
 

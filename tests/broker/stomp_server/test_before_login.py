@@ -104,7 +104,7 @@ def test_strangers_never_take_the_last_open_file(brokerd, monkeypatch):
 
 # ---- who may come in where no users are set
 
-OPEN = "everybody who reaches"
+OPEN = "every client that can reach"
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_clean_stop_keeps_counts_and_gives_the_last_receipts(brokerd):
     got = dict(late.message() for _ in range(2))
     assert (got["seen"]["redelivered"], got["seen"]["JMSXDeliveryCount"]) == ("true", "2")
     assert (got["other"]["redelivered"], got["other"]["JMSXDeliveryCount"]) == ("false", "1")
-    assert any("after a clean end" in line for line in broker.lines)
+    assert any("after a clean shutdown" in line for line in broker.lines)
 
 
 # ---- back pressure
@@ -413,5 +413,5 @@ def test_a_long_turn_is_logged_with_frame_destination_and_session(brokerd):
     raw.send("SUBSCRIBE", {"id": "s", "destination": "/queue/large", "selector": wanted, "receipt": "s"})
     raw.receipt("s")
     session = raw.connected[0]["session"]
-    named = f"of it SUBSCRIBE '/queue/large' of session {session} (user 'guest', 127.0.0.1:"
+    named = f"of it were spent on SUBSCRIBE '/queue/large' of session {session} (user 'guest', 127.0.0.1:"
     until(lambda: any(named in line for line in broker.lines), "the line in the log")

@@ -48,7 +48,7 @@ def test_a_transaction_that_times_out_gives_back_what_it_held_and_its_next_frame
     raw.send("ACK", {"id": ack, "transaction": "t", "receipt": "held"})
     raw.receipt("held")
     assert raw.message()[0] == "m"  # it came back
-    until(lambda: any("undone after 0.5 s" in line for line in broker.lines), "the line in the log")
+    until(lambda: any("rolled back after 0.5 s" in line for line in broker.lines), "the line in the log")
     raw.send("COMMIT", transaction="t", receipt="c")
     assert "transaction 't' was undone: it was open for more than 0.5 s" in raw.error()
     late = Raw(broker.port)
@@ -94,9 +94,9 @@ def test_neither_refusals_nor_time_outs_fill_the_log(brokerd):
         refused = Raw(broker.port)
         refused.send("BEGIN", transaction="t")
         assert "try again later" in refused.error()
-    until(lambda: any("undone with them: " in line for line in broker.lines), "all are undone")
+    until(lambda: any("rolled back at the same time: " in line for line in broker.lines), "all are undone")
     assert sum("the largest: transaction" in line for line in broker.lines) < 10
-    assert sum("undone after 5 s" in line for line in broker.lines) <= 40  # in one scan, or two
+    assert sum("rolled back after 5 s" in line for line in broker.lines) <= 40  # in one scan, or two
 
 
 def test_a_transaction_is_no_place_for_a_long_name(brokerd):

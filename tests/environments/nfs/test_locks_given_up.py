@@ -77,7 +77,7 @@ def test_what_was_lost_and_let_go_of_meanwhile_is_not_taken_anew():
         assert (len(tries), holder.ranges, seen) == (
             1,
             [],
-            ["given up: the lock of this file was lost with the lease"],
+            ["an operation was given up: the lock of this file was lost with the lease"],
         )
 
     asyncio.run(test())

@@ -195,7 +195,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                '                _log.info("failback: the master waits for its place")\n',
+                "                _log.info("
+                '"failback: the master waits for its place, and this broker hands over")\n',
                 "                await self._store.leave(self.lock, FAILING_BACK)\n"
                 "                await self.lock.release()\n"
                 "                await asyncio.sleep(0.2)\n",

@@ -71,7 +71,7 @@ MUTANTS: Final = (
             Replacement(
                 _QUORUM,
                 "        if grant.claimant is not None and grant.claimant != claimant:\n"
-                '            return False, f"granted to {grant.claimant}", None\n',
+                '            return False, f"already granted to {grant.claimant}", None\n',
                 "",
             ),
         ),
