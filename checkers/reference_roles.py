@@ -182,7 +182,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
         if invocation is None:
             continue
         if r["broker"] not in successors:
-            successors[r["broker"]] = list(_successors(all_reigns, r["broker"]))
+            successors[r["broker"]] = list(_successors(roles, all_reigns, r["broker"]))
         for successor, back in successors[r["broker"]]:
             if invocation["time"] <= successor.begin or (back is not None and r["time"] >= back):
                 continue
@@ -194,7 +194,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
                 )
                 break
         else:
-            fenced = _fenced(all_reigns, taken, unseen, last, invocation, r)
+            fenced = _fenced(roles, all_reigns, taken, unseen, last, invocation, r)
             backed = _never_live(roles, all_reigns, invocation, r)
             if fenced or any(
                 _another_was_live(all_reigns, last, node_id, invocation, r) for node_id in backed
@@ -204,17 +204,25 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
                 )
 
 
-def _successors(all_reigns: Sequence[PlainReign], broker: str) -> Iterator[tuple[PlainReign, int | None]]:
+def _live_rows(roles: Sequence[Row], broker: str) -> list[Row]:
+    """Return the rows in which a broker was seen live, also those without a node ID."""
+    return [s for s in roles if s.get("broker") == broker and s.get("role") == "live"]
+
+
+def _successors(
+    roles: Sequence[Row], all_reigns: Sequence[PlainReign], broker: str
+) -> Iterator[tuple[PlainReign, int | None]]:
     """Yield the reigns that followed a broker's under its last node ID.
 
-    With each comes the earliest time (ns) at which the broker can have been live again, or None.
+    With each comes the earliest time (ns) at which the broker can have been live again, or None. A
+    broker that was live last without a node ID may have been live under any, and has no successor.
     """
-    own_reigns = [reign for reign in all_reigns if reign.broker == broker]
+    live_rows = _live_rows(roles, broker)
     for successor in all_reigns:
-        before = [x for x in own_reigns if x.index < successor.index][-1:]
-        back = [x.since for x in own_reigns if x.index > successor.index]
+        before = [s for s in live_rows if s["index"] < successor.index][-1:]
+        back = [s["time_low"] for s in live_rows if s["index"] > successor.index]
         if successor.broker != broker and any(
-            x.node_id == successor.node_id and x.begin <= successor.since for x in before
+            s.get("node_id") == successor.node_id and s["time_high"] <= successor.since for s in before
         ):
             yield successor, back[0] if back else None
 
@@ -241,26 +249,28 @@ def _never_live(
 ) -> Iterator[str]:
     """Yield the node ID of a broker that answered ``r`` and had certainly never been live before.
 
-    The broker must have told that node ID before ``invocation``, and no other until the answer.
+    The broker must have told that node ID before ``invocation``, and until the answer it must
+    neither have told another one, nor have been seen live without telling one.
     """
     own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
     if own_reigns and r["time"] >= own_reigns[0].since:
         return
-    with_node_id = [
+    named = [
         s
         for s in roles
-        if s.get("broker") == r["broker"] and s.get("node_id") is not None
+        if s.get("broker") == r["broker"] and (s.get("node_id") is not None or s.get("role") == "live")
         if not own_reigns or s["index"] < own_reigns[0].index
     ]
-    for n, s in enumerate(with_node_id):
-        if n and with_node_id[n - 1]["node_id"] == s["node_id"]:
+    for n, s in enumerate(named):
+        if s.get("node_id") is None or (n and named[n - 1].get("node_id") == s["node_id"]):
             continue
-        after = [t["time_low"] for t in with_node_id[n + 1 :] if t["node_id"] != s["node_id"]]
+        after = [t["time_low"] for t in named[n + 1 :] if t.get("node_id") != s["node_id"]]
         if invocation["time"] > s["time_high"] and (not after or r["time"] < after[0]):
             yield s["node_id"]
 
 
 def _fenced(
+    roles: Sequence[Row],
     all_reigns: Sequence[PlainReign],
     taken: Sequence[Row],
     unseen: Mapping[str, Sequence[tuple[int, int]]],
@@ -279,8 +289,9 @@ def _fenced(
     ):
         return False
     own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
-    for n, reign in enumerate(own_reigns):
-        if n + 1 < len(own_reigns) and r["time"] >= own_reigns[n + 1].since:
+    for reign in own_reigns:
+        next_lives = [s for s in _live_rows(roles, r["broker"]) if s["index"] > reign.index]
+        if next_lives and r["time"] >= next_lives[0]["time_low"]:
             continue
         for t in taken:
             number = _life(t)

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -170,6 +171,18 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
     return spans
 
 
+def unnamed_lives(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
+    """Return, by broker, when it was seen live without a node ID: (row, earliest time in ns).
+
+    Such a broker may be live under any node ID, also under a new one.
+    """
+    lives: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in roles:
+        if row["role"] == "live" and row["node_id"] is None:
+            lives[row["broker"]].append((row["index"], row["time_low"]))
+    return lives
+
+
 class Fall(NamedTuple):
     """A span in which a broker was certainly not the live one of its node ID.
 
@@ -190,14 +203,16 @@ def fallen(
     certain_reigns: Sequence[CertainReign],
     doubtful: Mapping[str, Sequence[tuple[int, int]]],
     takeovers: Sequence[CertainTakeover] = (),
+    unnamed: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
 ) -> list[Fall]:
     """Return the spans in which brokers were certainly replaced, with the rows that prove it.
 
     A broker is replaced if another was live in its place, under the node ID that it had last. A
-    broker that lost its data and began under a new node ID is another node, and is not accused. Nor
-    is one that may have been live once more between two looks at it; but it cannot have been live
-    while another certainly was live under that node ID. A broker does not replace it that was seen
-    live later, but may have become live earlier and been silent since.
+    broker that lost its data and began under a new node ID is another node, and is not accused; one
+    that is live without a node ID (``unnamed``) may have done so. Nor is one accused that may have
+    been live once more between two looks at it; but it cannot have been live while another
+    certainly was live under that node ID. A broker does not replace it that was seen live later,
+    but may have become live earlier and been silent since.
 
     Or a broker is fenced if another had completed a takeover of its node under a higher number than
     that of its own life. It does not matter under which node ID the taker is live, nor which row
@@ -220,8 +235,11 @@ def fallen(
     times = []
     for lost in certain_reigns:
         next_reign = back.get(lost.index)
+        next_lives = [] if next_reign is None else [(next_reign.index, next_reign.since)]
+        next_lives += [life for life in unnamed.get(lost.broker, ()) if life[0] > lost.index]
+        next_life, end = min(next_lives, default=(None, 2**62))
         after = bisect_right(indexes[lost.node_id], lost.index)
-        before = None if next_reign is None else bisect_left(indexes[lost.node_id], next_reign.index)
+        before = None if next_life is None else bisect_left(indexes[lost.node_id], next_life)
         # Between two reigns of one broker, each other broker has few reigns.
         successors = [
             (reign.begin, reign.index)
@@ -230,7 +248,6 @@ def fallen(
         ]
         fence = fences.earliest(lost.broker, lost.node_id, lost.life)
         fenced = [] if fence is None else [(max(fence.certain, lost.begin), fence.index)]
-        end = 2**62 if next_reign is None else next_reign.since
         for stored, candidates in ((False, successors), (True, fenced)):
             if not candidates or (stored and successors and min(successors)[0] <= min(candidates)[0]):
                 continue
@@ -261,10 +278,14 @@ def never_live(roles: Sequence[Row], certain_reigns: Sequence[CertainReign]) -> 
         broker, node_id = row["broker"], row["node_id"]
         if broker in live:
             continue
+        broker_spans = spans[broker]
         if row["role"] == "live" and node_id is not None:
             live.add(broker)
+        elif row["role"] == "live":  # under a node ID that nobody tells
+            if broker_spans:
+                broker_spans[-1][2] = min(broker_spans[-1][2], row["time_low"])
+            broker_spans.append([None, 0, 0, row["index"]])
         elif node_id is not None:
-            broker_spans = spans[broker]
             if broker_spans and broker_spans[-1][0] != node_id:
                 broker_spans[-1][2] = min(broker_spans[-1][2], row["time_low"])
             if not broker_spans or broker_spans[-1][0] != node_id:
@@ -470,7 +491,8 @@ def windows_of(
     takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Window]:
     """Return the windows of one run: those of fallen brokers first, then two for each overlap."""
-    falls = [*fallen(certain_reigns, doubts(roles), takeovers), *never_live(roles, certain_reigns)]
+    falls = fallen(certain_reigns, doubts(roles), takeovers, unnamed_lives(roles))
+    falls += never_live(roles, certain_reigns)
     fell = [
         Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by, stored=fall.stored)
         for number, fall in enumerate(falls)

@@ -54,6 +54,24 @@ HISTORIES: dict[str, tuple[list[Row], set[str]]] = {
          *role(14, "a2", "backup", 3, 4)], set()),
     "a backup of the node that had been live without a node ID is a zombie": (
         [*A1, *role(2, "a2", "live", 1, 2, None), *role(4, "a2", "backup", 3, 4), *LATER], {"zombie"}),
+    "a backup that is live without a node ID may be live under another one": (
+        [*A1, *role(2, "a2", "backup", 1, 2), *role(6, "a2", "live", 5, 6, None), *LATER], set()),
+    "until then it is a zombie": (
+        [*A1, *role(2, "a2", "backup", 1, 2), *send(3, 1, broker="a2"),
+         *role(6, "a2", "live", 5, 6, None), phase(20, "load")], {"zombie"}),
+    "a broker that is live again without a node ID may have begun anew": (
+        [*A1, *role(4, "a1", "stopped", 3, 4), *role(6, "a1", "live", 5, 6, None),
+         *role(8, "a2", "live", 7, 8), *send(10, 1)], set()),
+    "also after it was replaced": (
+        [*REPLACED, *role(11, "a1", "live", 9, 11, None), *send(12, 1)], set()),
+    "before that it is a zombie": (
+        [*REPLACED, *send(10, 1), *role(14, "a1", "live", 13, 14, None)], {"zombie"}),
+    "a broker that tells its node ID again and is then replaced is a zombie": (
+        [*role(1, "a1", "live", 0, 1, None), *role(3, "a1", "live", 2, 3),
+         *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *send(10, 1)], {"zombie"}),
+    "a fence ends no life under a node ID that nobody tells": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), *role(9, "a1", "live", 8, 9, None),
+         *send(10, 1)], set()),
     "a backup that has become one of another node is no zombie": (
         [*A1, *role(2, "a2", "backup", 1, 2), *role(6, "a2", "backup", 5, 6, "m"), *LATER], set()),
     "a backup that tells the same node ID again is a zombie": (
