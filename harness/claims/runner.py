@@ -21,6 +21,7 @@ import msgspec
 
 from checkers import api
 from checkers.anomaly import rank
+from harness.claims import refuters
 from harness.claims.ran import Ran, judged
 from harness.claims.scenarios import Probe, Scenario
 from harness.claims.scenarios.registry import missing
@@ -297,15 +298,6 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
     }
 
 
-def _refuter(scenario: Scenario | Probe) -> str:
-    """Return what is removed from the broker, and how the row notices."""
-    refuter = scenario.refuter
-    if refuter is None:
-        return "none"
-    fails = f'step "{refuter.fails}"' if isinstance(scenario, Probe) else refuter.fails
-    return f"{refuter.without}: {fails}"
-
-
 def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> None:
     """Write the table as Markdown."""
     lines = [
@@ -327,7 +319,7 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     lines += [
         f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} "
         f"| {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} | "
-        f"{_refuter(row.scenario)} |"
+        f"{refuters.refuter_words(row.scenario)} |"
         for row in rows
     ]
     if absent := missing():

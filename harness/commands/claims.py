@@ -13,8 +13,8 @@ from harness.interface import OWN, UsageError
 
 @click.command("claims", context_settings=options.CONTEXT)
 @click.argument("words", metavar="[ROW]...", nargs=-1)
-@options.of_spec("environment", "Where the scenarios run [simulation; local for another --system].")
-@options.of_spec("hosts")
+@options.spec_option("environment", "Where the scenarios run [simulation; local for another --system].")
+@options.spec_option("hosts")
 @click.option(
     "--runs",
     type=options.COUNT_OR_NONE,
@@ -65,8 +65,7 @@ def claims_command(
     ROW is a row of the claims (RP14), one of its scenarios (RP14-true), or a family of rows (RP).
     Default: all rows.
     """
-    from harness.claims import refute as refuting  # noqa: PLC0415 - Spark; most commands do without
-    from harness.claims import runner  # noqa: PLC0415 - as above
+    from harness.claims import refuters, runner  # noqa: PLC0415 - Spark; most commands do without
     from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
     from harness.claims.systems.choice import choose  # noqa: PLC0415 - as above
@@ -88,9 +87,11 @@ def claims_command(
         ):
             if is_given:
                 raise UsageError(f"--refute cannot be combined with {why}")
-        return refuting.run(
-            refuting.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
+        refutation = refuters.refutation()
+        status: int = refutation.run(
+            refutation.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
         )
+        return status
     if results is None and (runs < 1 or recorded):
         raise UsageError("--runs 0 and --recorded need --results FILE, which holds the recorded runs")
     if results is not None and (system == OWN or settings):

@@ -11,8 +11,8 @@ from typing import get_args, get_origin
 
 import msgspec
 import pytest
+from mutants.changed import ROOT, Replacement, grow, variables
 
-from harness.claims.changed import ROOT, Replacement, grow, variables
 from harness.commands import cli
 from harness.explore.shrink import simpler
 from harness.history import spec as specs

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.claims.changed import ROOT, Replacement, grow, variables
+from mutants.changed import ROOT, Replacement, grow, variables
 
 
 @dataclass(frozen=True, slots=True)

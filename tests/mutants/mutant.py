@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.claims.changed import Replacement
+from mutants.changed import Replacement
 
 
 @dataclass(frozen=True, slots=True)

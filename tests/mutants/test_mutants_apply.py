@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.mutants import PAGE, Hunted, Line, page, summary, table, written
-from harness.claims.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from harness.history.spec import validate
+from mutants.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from mutants.hunt import BUDGET, spec_of
 from mutants.registry import MUTANTS, WAITING
 

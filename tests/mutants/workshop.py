@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.claims.changed import ROOT, Replacement, grow, variables
+from mutants.changed import ROOT, Replacement, grow, variables
 
 
 class Workshop:

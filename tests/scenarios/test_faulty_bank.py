@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from harness.claims.changed import ROOT, grow, variables
-from harness.claims.scenarios import named
+from mutants.changed import ROOT, grow, variables
+from mutants.refuters import REFUTERS
 
 KILLED = """
 from harness.history import spec as specs
@@ -30,7 +30,7 @@ def found(tmp_path, replacements):
 
 
 def test_money_is_missing_where_a_commit_is_two_entries(tmp_path):
-    assert "wrong-total" in found(tmp_path, named("TX1").refuter.changes)
+    assert "wrong-total" in found(tmp_path, REFUTERS["TX1"].changes)
 
 
 def test_nothing_is_missing_where_it_is_one(tmp_path):

@@ -2,16 +2,19 @@
 can say no.
 """
 
+import ast
 import asyncio
 import datetime as dt
 
-import msgspec
 import pytest
+from mutants import refutation
+from mutants.changed import ROOT, Replacement, texts
+from mutants.refutation_worker import Outcome, Tried
+from mutants.refuters import REFUTERS
+from mutants.refuters.refuter import Refuter
 
-from harness.claims import refute
-from harness.claims.changed import ROOT, Replacement, texts
-from harness.claims.refute_worker import Outcome, Tried
-from harness.claims.scenarios import PROBES, SCENARIOS, Refuter, named
+from harness.claims import refuters
+from harness.claims.scenarios import PROBES, SCENARIOS, named
 from harness.claims.scenarios.registry import chosen
 from harness.commands import cli
 from harness.history import judge as judging
@@ -29,12 +32,12 @@ AS_EXPECTED = Outcome()
 
 
 def test_every_row_of_the_claims_has_a_refuter():
-    assert [row.id for row in ROWS if row.refuter is None] == []
+    assert {row.id for row in ROWS} == set(REFUTERS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_a_refuter_is_a_change_of_the_broker_alone_and_what_comes_of_it_compiles(row):
-    changed = texts(row.refuter.changes)
+    changed = texts(REFUTERS[row.id].changes)
     assert changed
     for path, text in changed.items():
         assert path.startswith("broker/")
@@ -49,25 +52,26 @@ def sample():
 
 @pytest.mark.parametrize("row", sample(), ids=lambda row: row.id)
 def test_without_what_it_is_about_the_row_fails(row, tmp_path):
-    teeth = asyncio.run(refute.refute(row, 1, tmp_path))
-    assert str(teeth).startswith(refute.AS_IT_SHOULD)
+    teeth = asyncio.run(refutation.refute(row, REFUTERS[row.id], 1, tmp_path))
+    assert str(teeth).startswith(refutation.AS_IT_SHOULD)
 
 
 @pytest.mark.cluster
 def test_without_what_it_is_about_a_probe_fails_at_its_step(tmp_path):
     (probe,) = (row for row in chosen(["HA8"]) if row.id == "HA8")
-    teeth = asyncio.run(refute.refute(probe, 1, tmp_path))
-    assert str(teeth).startswith(f"{refute.AS_IT_SHOULD}: {probe.refuter.fails}: expected 1, found 0")
+    teeth = asyncio.run(refutation.refute(probe, REFUTERS[probe.id], 1, tmp_path))
+    assert str(teeth).startswith(
+        f"{refutation.AS_IT_SHOULD}: {REFUTERS[probe.id].fails}: expected 1, found 0"
+    )
 
 
 def changed_by(old, new, path="broker/policies/shared_store/live.py"):
-    """SS4-true with another change of the broker."""
-    refuter = Refuter(without="made", fails="a2 did not become live", changes=(Replacement(path, old, new),))
-    return msgspec.structs.replace(named("SS4-true"), refuter=refuter)
+    """Another change of the broker for SS4-true."""
+    return Refuter(without="made", fails="a2 did not become live", changes=(Replacement(path, old, new),))
 
 
 @pytest.mark.parametrize(
-    ("row", "status", "words"),
+    ("refuter", "status", "words"),
     [
         (
             changed_by(
@@ -93,12 +97,12 @@ def changed_by(old, new, path="broker/policies/shared_store/live.py"):
             2,
             "could not be tried",
         ),
-        (msgspec.structs.replace(named("SS4-true"), refuter=None), 1, "no refuter"),
+        (None, 1, "no refuter"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_change_that_shows_nothing_is_no_refuter(row, status, words, tmp_path):
-    teeth = asyncio.run(refute.refute(row, 1, tmp_path))
+def test_a_change_that_shows_nothing_is_no_refuter(refuter, status, words, tmp_path):
+    teeth = asyncio.run(refutation.refute(named("SS4-true"), refuter, 1, tmp_path))
     assert (teeth.status, str(teeth)[: len(words)]) == (status, words)
 
 
@@ -106,7 +110,7 @@ def test_it_counts_only_if_the_named_expectation_fails_in_every_run():
     failed = Outcome("a2 did not become live")
 
     def decided(*runs, before=""):
-        return refute.decide(REFUTER, Tried(before, runs))
+        return refutation.decide(REFUTER, Tried(before, runs))
 
     assert decided(failed, failed).status == judging.VALID
     assert str(decided(failed, AS_EXPECTED)) == "NO TEETH: still as expected (seed 1)"
@@ -132,3 +136,30 @@ def test_it_counts_only_if_the_named_expectation_fails_in_every_run():
 def test_what_would_make_another_row_of_it_is_refused(words, why, capsys):
     assert cli.run(["claims", "SS1", "--refute", *words]) == 254
     assert why in capsys.readouterr().err
+
+
+def test_outside_of_a_checkout_the_command_says_where_the_refuters_are(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(refuters, "_TESTS", tmp_path)
+    assert cli.run(["claims", "SS1", "--refute"]) == 254
+    assert capsys.readouterr().err.endswith(
+        "--refute: the changed brokers are in tests/mutants of the project's repository; "
+        "run this in a checkout that was installed with: pip install -e .\n"
+    )
+    assert refuters.refuter_words(named("SS1")) == ""
+
+
+def sources(directory):
+    return {path: path.read_text() for path in sorted((ROOT / directory).rglob("*.py"))}
+
+
+def test_no_module_of_the_harness_has_source_text_of_the_broker():
+    """A change of the broker then breaks tests, and no command of the product."""
+    broker = "\n".join(sources("broker").values())
+    quoted = [
+        (path.name, node.value)
+        for path, text in sources("harness").items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if "\n" in node.value.strip() and node.value.strip() in broker
+    ]
+    assert quoted == []

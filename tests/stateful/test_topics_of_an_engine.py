@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from mutants.changed import ROOT, grow, variables
 from mutants.parts import topics
 
 from broker.core.dropped import Dropped
-from harness.claims.changed import ROOT, grow, variables
 from stateful.machines import assert_found, budget
 from stateful.topic_machine import TopicMachine
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import at_stake, fault, faults, load, paged, properties
 from harness.claims.scenarios.expectations import (
     Answers,
@@ -28,17 +27,6 @@ from harness.claims.scenarios.expectations import (
     Takeovers,
     UnderWay,
 )
-from harness.claims.scenarios.refuter import (
-    LARGE,
-    NEVER_IN_DOUBT,
-    PAGES,
-    SUBSCRIPTIONS,
-    WAITS_FOR_EVER,
-    Lack,
-    Refuter,
-    begins_without,
-    without,
-)
 from harness.claims.scenarios.scenario import Roles, Scenario
 from harness.interface import TestSpec
 
@@ -46,11 +34,6 @@ _HA: Final = "ha-policy.ha-database."
 _SOURCE: Final = "SUN, High-Availability Clusters"
 _PREVENTING: Final = "SUN, Preventing or Forcing Takeover of a Broker"
 _PROPERTIES: Final = "SUN, Failure Detection and Takeover Properties"
-_LIFE: Final = "broker/policies/ha_database/life.py"
-_STEERING: Final = "broker/policies/ha_database/steering.py"
-_WATCH: Final = "broker/policies/ha_database/watch.py"
-_JOURNAL: Final = "broker/storage/database/journal.py"
-_REGISTRY: Final = "broker/storage/database/registry.py"
 
 
 def _spec(name: str, brokers: int = 3, seconds: float = 11.0, rate: float = 25.0, **fields: Any) -> TestSpec:
@@ -79,10 +62,6 @@ _BY_B1: Final = (Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of=
 _STAYS: Final = (Takeovers(), Moved(least=0, most=0, of="a1"))
 
 
-def _lacking(lack: Lack) -> Refuter:
-    return begins_without(lack, _LIFE, "        session = max(gained)\n", broker="a taker", records="records")
-
-
 _HA1: Final = Scenario(
     id="HA1",
     claim="after missed heartbeats, suspicion and confirmation in the store, one other broker takes "
@@ -92,13 +71,6 @@ _HA1: Final = Scenario(
     schedule=faults(fault("kill", 3.0)),
     besides=_TAKEN,
     guards=at_stake("kill-1", least=10),
-    refuter=without(
-        "brokers never find that a broker has failed",
-        _WATCH,
-        "if not self._confirmed(row):\n            return None",
-        "if True:\n            return None",
-        fails="no broker took over",
-    ),
 )
 
 SCENARIOS: Final = (
@@ -108,7 +80,6 @@ SCENARIOS: Final = (
         id="HA1-large",
         claim="the taker also serves the large messages of the failed broker",
         spec=_spec("ha1-large", large_message_share=0.2),
-        refuter=_lacking(LARGE),
     ),
     msgspec.structs.replace(
         _HA1,
@@ -117,7 +88,6 @@ SCENARIOS: Final = (
         spec=paged(_spec("ha1-paging", rate=60.0)),
         # These are more messages than fit into the broker's memory.
         guards=at_stake("kill-1", least=60),
-        refuter=_lacking(PAGES),
     ),
     Scenario(
         id="HA2",
@@ -136,18 +106,6 @@ SCENARIOS: Final = (
         guards=(
             *at_stake("kill-1", least=10),
             SaidBy(least=2, pattern="a1 .* has been silent for .*: taking over"),
-        ),
-        refuter=Refuter(
-            without="a takeover is no compare-and-set: every broker that has seen the failure takes over",
-            fails="took over a1's data",
-            changes=(
-                Replacement(_REGISTRY, 'conditions = "epoch = ?"', 'conditions = "epoch >= ?"'),
-                Replacement(
-                    _REGISTRY,
-                    "        if not forced:\n            conditions +=",
-                    "        if False:\n            conditions +=",
-                ),
-            ),
         ),
     ),
     # HA3's steps show this for one of each; here it is under load, with everything that clients
@@ -175,7 +133,6 @@ SCENARIOS: Final = (
             UnderWay(least=2, at="kill-1"),
             Backlog(least=10, at="kill-1", broker="a1"),
         ),
-        refuter=_lacking(SUBSCRIPTIONS),
     ),
     Scenario(
         id="HA4",
@@ -187,25 +144,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=(*_TAKEN, GoesOn("a1")),
         guards=at_stake("pause-1", least=10),
-        refuter=Refuter(
-            without="a broker serves and writes although its lease has ended and another broker has "
-            "taken over",
-            fails="found double-delivery",
-            changes=(
-                NEVER_IN_DOUBT,
-                WAITS_FOR_EVER,
-                Replacement(
-                    _REGISTRY,
-                    '_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"',
-                    '_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch >= ?"',
-                ),
-                Replacement(
-                    _REGISTRY,
-                    "THEN 0 WHEN state = ? THEN entry ELSE ? END",
-                    "THEN entry WHEN state = ? THEN entry ELSE ? END",
-                ),
-            ),
-        ),
     ),
     Scenario(
         id="HA4-patient",
@@ -216,13 +154,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("pause", 3.0, 5.0)),
         besides=_STAYS,
         guards=at_stake("pause-1", least=10),
-        refuter=without(
-            "brokers suspect a silent broker after 3 s, whatever lock-expiration is",
-            "broker/policies/ha_database/policy.py",
-            "expiration_ms=self.store.lock_expiration,",
-            "expiration_ms=3000,",
-            fails="took over a1's data",
-        ),
     ),
     Scenario(
         id="HA5",
@@ -237,13 +168,6 @@ SCENARIOS: Final = (
             *_GONE_ON,
         ),
         guards=at_stake("kill-1", least=10),
-        refuter=without(
-            "a takeover that has begun belongs to its taker for ever",
-            _WATCH,
-            "if row.state != TAKEOVER_STARTED and row.state not in RUNNING:",
-            "if row.state not in RUNNING:",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="HA6-true",
@@ -254,13 +178,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("stop", 3.0, 2.0)),
         besides=_TAKEN,
         guards=at_stake("stop-1", least=10),
-        refuter=without(
-            "no shutdown leaves the broker's messages to other brokers",
-            _LIFE,
-            "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
-            "SHUTDOWN_COMPLETE",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="HA6-false",
@@ -272,13 +189,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=_STAYS,
         guards=at_stake("stop-1", least=10),
-        refuter=without(
-            "every shutdown leaves the broker's messages to other brokers",
-            _LIFE,
-            "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
-            "SHUTDOWN_FAILOVER",
-            fails="took over a1's data",
-        ),
     ),
     Scenario(
         id="HA6-by-hand",
@@ -290,13 +200,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=_BY_B1,
         guards=at_stake("stop-1", least=10),
-        refuter=without(
-            "a takeover by command, too, works only on a broker that has failed",
-            _STEERING,
-            "row, forced=True)",
-            "row, forced=False)",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="HA6-forced",
@@ -308,13 +211,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=(*_BY_B1, GoesOn("a1")),
         guards=at_stake("takeover-1", least=10),
-        refuter=without(
-            "the process of a broker that was taken over ends",
-            "broker/policies/ha_database/policy.py",
-            'if await self._live_once(stopping) == "stopped":',
-            'if await self._live_once(stopping) != "failed":',
-            fails="a1 had ended by itself",
-        ),
     ),
     Scenario(
         id="HA6-forced-paused",
@@ -330,13 +226,6 @@ SCENARIOS: Final = (
             GoesOn("a1"),
         ),
         guards=at_stake("takeover-2", least=10),
-        refuter=without(
-            "a forced takeover does not wait until the victim has stopped serving",
-            _REGISTRY,
-            "(entry = ? OR heartbeat < clock_ms() - ?)",
-            "(entry >= ? OR heartbeat < clock_ms() - ?)",
-            fails='is taken over with" first',
-        ),
     ),
     Scenario(
         id="HA7-load",
@@ -350,13 +239,6 @@ SCENARIOS: Final = (
             Takeovers(),
             Answers(broker="a1", window=("quiesce-1", "heal:quiesce-1"), least=50),
             Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:quiesce-1")),
-        ),
-        refuter=without(
-            "a quiescing broker refuses no connection",
-            _STEERING,
-            'life.store_sessions.closed = f"{self._broker_id} is quiescing: it takes no new connections"',
-            'life.store_sessions.closed = ""',
-            fails="new clients meanwhile",
         ),
     ),
     Scenario(
@@ -374,11 +256,6 @@ SCENARIOS: Final = (
             Answers(window=("database-stall-1", "heal:database-stall-1"), after_s=1.5, most=0),
         ),
         guards=at_stake("database-stall-1", least=10),
-        refuter=Refuter(
-            without="a broker answers clients until it drops its messages, however old its lease is",
-            fails="answers and deliveries meanwhile",
-            changes=(NEVER_IN_DOUBT,),
-        ),
     ),
     Scenario(
         id="HA11-restart",
@@ -388,13 +265,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("database-restart", 3.0, 1.0, None)),
         besides=(Takeovers(),),
         guards=at_stake("database-restart-1", least=10),
-        refuter=without(
-            "a broker does not retry a batch that the database did not accept",
-            _JOURNAL,
-            "                await asyncio.sleep(RETRY_S)\n                continue\n",
-            "                return\n",
-            fails="lost besides",
-        ),
     ),
     Scenario(
         id="HA11-disconnect",
@@ -405,14 +275,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("database-disconnect", 3.0, 5.0, "all")),
         besides=(Takeovers(),),
         guards=at_stake("database-disconnect-1", least=10),
-        refuter=without(
-            "a broker assumes that a batch was written although the connection broke",
-            _JOURNAL,
-            "in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)",
-            "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n      "
-            "              return",
-            fails="lost besides",
-        ),
     ),
     Scenario(
         id="HA11-cut-off",
@@ -427,10 +289,5 @@ SCENARIOS: Final = (
             Answers(broker="a1", window=("database-disconnect-1", "heal"), after_s=1.5, most=0),
         ),
         guards=at_stake("database-disconnect-1", least=10),
-        refuter=Refuter(
-            without="a broker without a confirmed lease answers no client, but never drops its messages",
-            fails='another broker logged "a1 is taken over with" first',
-            changes=(WAITS_FOR_EVER,),
-        ),
     ),
 )

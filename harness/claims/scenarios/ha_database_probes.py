@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
-from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.workbench import LOGIN, Broker, Workbench, on_bench
 from harness.systems.stomp_client import StompClient
 from stomp_protocol.frames import Frame
@@ -246,13 +245,6 @@ PROBES: Final = (
         expected="the taker delivers messages that were not finally acknowledged, marked as "
         "redelivered, from queues and subscriptions; uncommitted messages are gone",
         take=_ha3,
-        refuter=without(
-            "a taker treats the messages of a killed broker as never delivered",
-            "broker/core/engine.py",
-            "size=size, least_deliveries=image.least_deliveries)",
-            "size=size, least_deliveries=0)",
-            fails="a message that may have been delivered before is marked as redelivered",
-        ),
     ),
     Probe(
         id="HA8",
@@ -260,13 +252,6 @@ PROBES: Final = (
         source=SOURCE,
         expected="all brokers list every broker, although no configuration names it",
         take=_ha8,
-        refuter=without(
-            "a broker ignores a list of brokers without a warning",
-            "broker/policies/ha_database/policy.py",
-            "if config.cluster.static_connectors:",
-            "if False:",
-            fails="the broker ignores its list of brokers and logs a warning",
-        ),
     ),
     Probe(
         id="HA8-id",
@@ -274,12 +259,5 @@ PROBES: Final = (
         source=SOURCE,
         expected="the second broker ends with one line that names the first; the first goes on",
         take=_ha8_id,
-        refuter=without(
-            "a broker that registers takes an id from the broker that has it",
-            "broker/storage/database/registry.py",
-            'f" AND (address = ? OR state NOT IN',
-            'f" AND (1 = 1 OR address = ? OR state NOT IN',
-            fails="a second broker with an id that is in use",
-        ),
     ),
 )

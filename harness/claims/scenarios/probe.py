@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.scenarios.refuter import Refuter
 from harness.interface import InfrastructureError
 
 STEPS: Final = "steps.json"
@@ -74,8 +73,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     ``id`` is as a scenario's. ``expected`` says in words what must be found. ``place`` says where
     its steps are taken, in whatever environment scenarios run. ``take`` takes the steps and notes
-    each; it raises InfrastructureError if the machine cannot do so. ``refuter`` is a change of the
-    broker under which a step must fail.
+    each; it raises InfrastructureError if the machine cannot do so.
     """
 
     id: str
@@ -84,7 +82,6 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
     take: Callable[[Notes], Coroutine[Any, Any, None]]
     place: str = "on local processes"
-    refuter: Refuter | None = None
 
     @property
     def row(self) -> str:

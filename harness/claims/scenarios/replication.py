@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import (
     AND_AGAIN,
     AND_BACK,
@@ -28,33 +27,11 @@ from harness.claims.scenarios.expectations import (
     SlowestSend,
     Takeovers,
 )
-from harness.claims.scenarios.refuter import FORGETS, LARGE, PAGES, Lack, Refuter, begins_without, without
 from harness.claims.scenarios.scenario import FOLLOWS_TWO_LIVES, Roles, Scenario
 from harness.interface import Fault, TestSpec
 
 _MASTER: Final = "ha-policy.replication.master."
 _SLAVE: Final = "ha-policy.replication.slave."
-_POLICY: Final = "broker/policies/replication/policy.py"
-_LIVE_ROLE: Final = "broker/policies/replication/live.py"
-_BACKUP_ROLE: Final = "broker/policies/replication/backup.py"
-_DECISION: Final = "broker/policies/replication/decision.py"
-_FEED: Final = "broker/policies/replication/feed.py"
-_QUORUM: Final = "broker/cluster/quorum.py"
-_MEMBERSHIP: Final = "broker/cluster/membership.py"
-_GATE: Final = "broker/storage/gate.py"
-
-
-def _lacking(
-    lack: Lack, broker: str = "a broker that takes over", condition: str = "self._took_over"
-) -> Refuter:
-    return begins_without(
-        lack, _POLICY, "            node_id = await own_node_id(", broker=broker, condition=condition
-    )
-
-
-_FORGETS: Final = _lacking(
-    FORGETS, "a broker that is live again after its restart", "self._activation and not self._took_over"
-)
 
 
 def _spec(name: str, pairs: int = 1, seconds: float = 12.0, **fields: Any) -> TestSpec:
@@ -89,7 +66,6 @@ _RP1: Final = Scenario(
     schedule=faults(fault("kill", 4.0)),
     besides=TAKEN,
     guards=at_stake("kill-1"),
-    refuter=_lacking(FORGETS),
 )
 
 SCENARIOS: Final = (
@@ -99,14 +75,12 @@ SCENARIOS: Final = (
         id="RP1-large",
         claim="the backup also has the large messages that the live acknowledged",
         spec=_spec("rp1-large", large_message_share=0.2, **SLOW),
-        refuter=_lacking(LARGE),
     ),
     msgspec.structs.replace(
         _RP1,
         id="RP1-paging",
         claim="the backup also has the messages that the live has on pages",
         spec=paged(_spec("rp1-paging")),
-        refuter=_lacking(PAGES),
     ),
     Scenario(
         id="RP2",
@@ -116,9 +90,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("late-start", 0.0, 3.0, "a2"), fault("kill", 6.0)),
         besides=TAKEN,
         guards=(*at_stake("heal:late-start-1", None), *at_stake("kill-2")),
-        refuter=_lacking(
-            ("lacks the older half of the data of its live", "del {records}[: len({records}) // 2]")
-        ),
     ),
     Scenario(
         id="RP3",
@@ -135,14 +106,6 @@ SCENARIOS: Final = (
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
         guards=at_stake("kill-3"),
-        refuter=Refuter(
-            without="a backup takes over although its copy is not up to date",
-            fails="a2 became live",
-            changes=(
-                Replacement(_BACKUP_ROLE, "if not ending.up_to_date:", "if False:"),
-                Replacement("broker/storage/journal.py", 'if manifest.state != "complete":', "if False:"),
-            ),
-        ),
     ),
     Scenario(
         id="RP4",
@@ -153,13 +116,6 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
-        refuter=without(
-            "a single pair needs a vote, too",
-            _QUORUM,
-            "return live_nodes // 2 if live_nodes <= 2",
-            "return 1 if live_nodes <= 2",
-            fails="none of split-brain",
-        ),
     ),
     Scenario(
         id="RP5",
@@ -171,13 +127,6 @@ SCENARIOS: Final = (
         allowed=("split-brain",),
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(BY_A2,),
-        refuter=without(
-            "a live that lost its backup goes on without a vote",
-            _LIVE_ROLE,
-            "if section.vote_on_replication_failure and not await vote.passes():",
-            "if False:",
-            fails="a1 did not end itself",
-        ),
     ),
     Scenario(
         id="RP6",
@@ -189,13 +138,6 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
-        refuter=without(
-            "a live asks for votes even if vote-on-replication-failure is false",
-            _LIVE_ROLE,
-            "if section.vote_on_replication_failure and not",
-            "if not",
-            fails="none of split-brain",
-        ),
     ),
     Scenario(
         id="RP6-link",
@@ -206,13 +148,6 @@ SCENARIOS: Final = (
         schedule=faults(_cut("pair-link", 3.0, 7.0, pair="a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "a1 is in reach and live")),
-        refuter=without(
-            "a voter does not check whether it still reaches the live",
-            _QUORUM,
-            "not request.stays and self._partner_gone:",
-            "not request.stays and False:",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="RP6-reachability",
@@ -228,13 +163,6 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
-        refuter=without(
-            "a voter that still reaches the live refuses the backup, whatever backup-vote is",
-            _QUORUM,
-            "not request.stays and self._partner_gone:",
-            "not request.stays:",
-            fails="none of split-brain",
-        ),
     ),
     Scenario(
         id="RP7",
@@ -245,13 +173,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 2.0, target="c1,c2"), _cut("pair-link", 4.0, 6.0, pair="a")),
         roles=Roles(never_live=("a2",), ended=("a1",)),
         besides=(Takeovers(), Reported("unavailable")),
-        refuter=without(
-            "half of the brokers count as a majority",
-            _QUORUM,
-            "else live_nodes // 2 + 1\n",
-            "else live_nodes // 2\n",
-            fails="a1 did not end itself",
-        ),
     ),
     Scenario(
         id="RP8",
@@ -261,13 +182,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 2.0, target="e1,e2"), _cut("pair-link", 4.0, 6.0, pair="a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a1", "live vote, round .*: 3 of 3 needed votes granted")),
-        refuter=without(
-            "a live loses every vote",
-            _DECISION,
-            "        return result.passed\n",
-            "        return False\n",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="RP8-kill",
@@ -276,13 +190,6 @@ SCENARIOS: Final = (
         spec=_spec("rp8-kill", 5, every=_VOTES),
         schedule=faults(fault("kill", 2.0, target="e1,e2"), fault("kill", 4.0)),
         besides=(BY_A2, Says("a2", "backup vote, round .*: 3 of 3 needed votes granted")),
-        refuter=without(
-            "a vote needs the consent of all other brokers",
-            _QUORUM,
-            "else live_nodes // 2 + 1\n",
-            "else live_nodes - 1\n",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="RP9-before",
@@ -292,13 +199,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("stop", 2.0, target="c1,c2"), fault("kill", 4.0, 5.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
-        refuter=without(
-            "the threshold follows the number of present brokers",
-            _MEMBERSHIP,
-            "self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))",
-            "self.live_nodes_seen = len(nodes)",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="RP9-after",
@@ -309,13 +209,6 @@ SCENARIOS: Final = (
             fault("stop", 1.0, target="c1,c2"), fault("stop", 3.0, 1.0, "a1,a2,b1,b2"), fault("kill", 9.0)
         ),
         besides=(BY_A2,),
-        refuter=without(
-            "the threshold survives a restart",
-            _MEMBERSHIP,
-            "        self.live_nodes_seen = 0\n",
-            "        self.live_nodes_seen = 3\n",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="RP10-inside",
@@ -324,13 +217,6 @@ SCENARIOS: Final = (
         spec=_spec("rp10-inside", 3, every=_retries(20, 200, 1000)),
         schedule=faults(_cut("isolate-backup", 2.0, 3.0, pair="a"), fault("kill", 2.5)),
         besides=(BY_A2,),
-        refuter=without(
-            "a backup votes only once, whatever vote-retries is",
-            _BACKUP_ROLE,
-            "for attempt in range(section.vote_retries + 1):",
-            "for attempt in range(1):",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="RP10-outside",
@@ -340,13 +226,6 @@ SCENARIOS: Final = (
         schedule=faults(_cut("isolate-backup", 2.0, 4.5, pair="a"), fault("kill", 2.2, 7.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
-        refuter=without(
-            "a backup repeats its vote without end, whatever vote-retries is",
-            _BACKUP_ROLE,
-            "for attempt in range(section.vote_retries + 1):",
-            "for attempt in range(10_000):",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="RP10-wait",
@@ -360,13 +239,6 @@ SCENARIOS: Final = (
             Takeovers(),
             Reported("unavailable"),
             Says("a2", "round 2 of 2: 0 of 2 needed votes granted, 2 other live brokers in reach"),
-        ),
-        refuter=without(
-            "a backup waits for the voters' answers for longer than quorum-vote-wait",
-            _BACKUP_ROLE,
-            "timeout_s=section.quorum_vote_wait / 1000,",
-            "timeout_s=60.0,",
-            fails="a2 became live",
         ),
     ),
     Scenario(
@@ -387,13 +259,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",)),
         besides=(Exactly(finding="lost", window=("kill-1", "destroy-2")),),
         guards=at_stake("kill-1"),
-        refuter=without(
-            "a live without a backup answers no client",
-            _LIVE_ROLE,
-            "        self.gate.remote = None\n        self._release()\n",
-            "        self.gate.remote = None\n",
-            fails="none of lost",
-        ),
     ),
     Scenario(
         id="RP12",
@@ -405,14 +270,6 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2",)),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "destroy-2")),),
-        refuter=without(
-            "a broker that took over answers no client until it has a backup of its own",
-            _POLICY,
-            "            self.reign = reign\n",
-            "            if self._took_over:\n                reign.gate.hold()\n"
-            "            self.reign = reign\n",
-            fails="none of lost",
-        ),
     ),
     Scenario(
         id="RP13-right",
@@ -423,7 +280,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=(Takeovers(),),
         guards=at_stake("kill-2"),
-        refuter=_FORGETS,
     ),
     Scenario(
         id="RP13-wrong",
@@ -436,15 +292,6 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2", "a1")),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
-        refuter=without(
-            "a slave that was live last starts as live without being made master",
-            _POLICY,
-            "        live = isinstance(self.section, MasterSection) and not await "
-            "self._must_follow(stopping)\n",
-            "        live = self._activation > 1 or (\n            isinstance(self.section, "
-            "MasterSection) and not await self._must_follow(stopping)\n        )\n",
-            fails="none of lost",
-        ),
     ),
     Scenario(
         id="RP14-false",
@@ -455,13 +302,6 @@ SCENARIOS: Final = (
         required=("duplicate", "split-brain"),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2", "a1")),
-        refuter=without(
-            "a master looks for a live with its node ID, whatever check-for-live-server is",
-            _POLICY,
-            "if not section.check_for_live_server:",
-            "if False:",
-            fails="none of duplicate, split-brain",
-        ),
     ),
     Scenario(
         id="RP14-true",
@@ -471,13 +311,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 3.0, 3.0)),
         roles=Roles(live=("a2", "a1")),
         besides=(AND_BACK,),
-        refuter=without(
-            "a master never looks for a live with its node ID",
-            _POLICY,
-            "if not section.check_for_live_server:",
-            "if True:",
-            fails="split-brain",
-        ),
     ),
     Scenario(
         id="RP15",
@@ -493,18 +326,6 @@ SCENARIOS: Final = (
             fault("kill", 8.0, target="b1"),
         ),
         besides=(Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("b1", "b2"))),),
-        refuter=Refuter(
-            without="any broker becomes the backup of any live, whatever its group-name is",
-            fails="took over",
-            changes=(
-                Replacement(_LIVE_ROLE, "if request.group_name != self.section.group_name:", "if False:"),
-                Replacement(
-                    _MEMBERSHIP,
-                    "if member.live and member.group_name == group_name and member.name",
-                    "if member.live and member.name",
-                ),
-            ),
-        ),
     ),
     Scenario(
         id="RP16",
@@ -514,13 +335,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("slow", 2.0, 6.0, None, shape="pair-link", delay_ms=150.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=0.3, most_s=1.5)),
-        refuter=without(
-            "receipts do not wait for the backup",
-            _GATE,
-            "return self._local if remote is None or remote > self._local else remote",
-            "return self._local",
-            fails="the slowest send took",
-        ),
     ),
     Scenario(
         id="RP16-disk",
@@ -535,13 +349,6 @@ SCENARIOS: Final = (
             Says("a1", "has not acknowledged entry [0-9]+ within call-timeout"),
             SlowestSend(least_s=0.9, most_s=2.5),
         ),
-        refuter=without(
-            "a live waits without end for its backup, whatever call-timeout is",
-            _FEED,
-            "if waiting and now - waiting[0][1] > self._call_timeout_s:",
-            "if False:",
-            fails="the slowest send took",
-        ),
     ),
     Scenario(
         id="RP16-link",
@@ -552,14 +359,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("stall", 3.0, 8.0, None, shape="pair-link", pair="a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=0.9, most_s=3.5)),
-        refuter=Refuter(
-            without="a live waits without end for a silent backup, whatever replication-patience is",
-            fails="the slowest send took",
-            changes=(
-                Replacement(_FEED, "if since is not None and now - since > self._lease_s / 2:", "if False:"),
-                Replacement(_FEED, "        link.set_ttl(patience_s)\n", "        link.set_ttl(3600.0)\n"),
-            ),
-        ),
     ),
     Scenario(
         id="RP16-sync",
@@ -582,13 +381,6 @@ SCENARIOS: Final = (
             Says("a1", "not synchronised within initial-replication-sync-timeout"),
             SlowestSend(most_s=1.0),
         ),
-        refuter=without(
-            "a synchronisation may take any time, whatever initial-replication-sync-timeout is",
-            _FEED,
-            "            self._sync_timeout_s, self.end,",
-            "            3600.0, self.end,",
-            fails="not synchronised within",
-        ),
     ),
     Scenario(
         id="RP17-right",
@@ -605,7 +397,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(BY_A2,),
         guards=at_stake("kill-2", "a2"),
-        refuter=_FORGETS,
     ),
     Scenario(
         id="RP17-wrong",
@@ -622,13 +413,6 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2", "a1")),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
-        refuter=without(
-            "a master never looks for a live with its node ID",
-            _POLICY,
-            "if not section.check_for_live_server:",
-            "if True:",
-            fails="none of lost",
-        ),
     ),
     Scenario(
         id="RP18",
@@ -639,13 +423,6 @@ SCENARIOS: Final = (
         allowed=("split-brain",),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(AND_BACK, Says("a2", "the live vote was lost")),
-        refuter=without(
-            "only a master starts a vote when it loses its backup",
-            _LIVE_ROLE,
-            "if section.vote_on_replication_failure and not",
-            "if not isinstance(section, SlaveSection) and section.vote_on_replication_failure and not",
-            fails="a2 did not end itself",
-        ),
     ),
     Scenario(
         id="RP19-true",
@@ -656,13 +433,6 @@ SCENARIOS: Final = (
         # The second takeover shows that the backup became a backup again.
         besides=(AND_AGAIN,),
         guards=at_stake("kill-1"),
-        refuter=without(
-            "a slave never gives the place back",
-            _LIVE_ROLE,
-            "isinstance(self.section, SlaveSection) and self.section.allow_failback:",
-            "False:",
-            fails="a2 took over a1's data",
-        ),
     ),
     Scenario(
         id="RP19-false",
@@ -673,13 +443,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 2.0, 3.0)),
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(BY_A2, Says("a2", "replication: a1 is up to date")),
-        refuter=without(
-            "a slave gives the place back, whatever allow-failback is",
-            _LIVE_ROLE,
-            "isinstance(self.section, SlaveSection) and self.section.allow_failback:",
-            "isinstance(self.section, SlaveSection):",
-            fails="a1 became live",
-        ),
     ),
     Scenario(
         id="RP19-stop",
@@ -689,13 +452,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 2.0, 3.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(AND_BACK,),
-        refuter=without(
-            "a slave that gave the place back becomes a backup again, whatever restart-backup is",
-            _POLICY,
-            "                    and not self.section.restart_backup\n",
-            "                    and False\n",
-            fails="a2 did not end itself",
-        ),
     ),
     Scenario(
         id="RP19-several",
@@ -709,13 +465,6 @@ SCENARIOS: Final = (
             Takeovers((ExpectedTakeover("a1"),)),
             Says("a1", "already has the backup|does not accept this broker as its backup"),
         ),
-        refuter=without(
-            "a live replaces its first backup by a second one",
-            _LIVE_ROLE,
-            "        if self.feed is not None:\n            return",
-            "        if False:\n            return",
-            fails="a1 became live",
-        ),
     ),
     Scenario(
         id="RP20",
@@ -728,14 +477,5 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(BY_A2,),
         guards=at_stake("partition-1"),
-        refuter=without(
-            "a live that lost its backup answers waiting clients before its vote is decided, as "
-            "Apache Artemis does",
-            _LIVE_ROLE,
-            "        self._hold()\n        if self._ended.done():\n            return\n        if clean:",
-            "        self.gate.remote = None\n        self._release()\n        if "
-            "self._ended.done():\n            return\n        if clean:",
-            fails="lost besides",
-        ),
     ),
 )

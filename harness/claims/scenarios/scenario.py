@@ -16,7 +16,6 @@ import msgspec
 from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.claims.scenarios.expectations import Expectation, Happens
-from harness.claims.scenarios.refuter import Refuter
 from harness.claims.scenarios.seen import ObservedRun
 from harness.history import spec as specs
 from harness.interface import Schedule, TestSpec
@@ -122,8 +121,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     ``required`` lists alternatives of which at least one must be found; empty means that nothing
     need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
     wrong. ``roles`` and what ``besides`` lists must be seen too. If a guard is not met, the run
-    proves nothing and is unknown. ``refuter`` is a change of the broker under which some part of
-    this must fail.
+    proves nothing and is unknown.
 
     A promise that a property gives has a twin: the same scenario with the property off, whose
     expectation is the failure.
@@ -139,7 +137,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     roles: Roles = Roles()
     besides: tuple[Expectation, ...] = ()
     guards: tuple[Expectation, ...] = ()
-    refuter: Refuter | None = None
 
     @property
     def row(self) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import (
     AND_AGAIN,
     AND_BACK,
@@ -37,77 +36,13 @@ from harness.claims.scenarios.expectations import (
     SlowestSend,
     Takeovers,
 )
-from harness.claims.scenarios.refuter import (
-    FORGETS,
-    LARGE,
-    LEASE,
-    PAGES,
-    WAITS,
-    WAITS_FOR_EVER,
-    Lack,
-    Refuter,
-    begins_without,
-    without,
-)
 from harness.claims.scenarios.scenario import Roles, Scenario
 from harness.interface import TestSpec
 
 _HA: Final = "ha-policy.shared-store."
-_CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
-_DIRECTORY: Final = "broker/policies/shared_store/directory.py"
-_LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
-_POLICY: Final = "broker/policies/shared_store/policy.py"
 
 NO_FAILBACK: Final = properties(_HA, slave__allow_failback=False)
 """Properties with which a live that has ended itself gets nothing back when started again."""
-
-_WRITES_AGAIN: Final = Replacement(
-    "broker/storage/log.py",
-    "        await file.sync()\n        segment = batch.segment\n",
-    "        while True:\n            try:\n                await file.sync()\n                break\n  "
-    "          except OSError:\n                await asyncio.sleep(0.1)\n        segment = batch.segment\n",
-)
-_TRIES_AGAIN: Final = Refuter(
-    without="a live goes on and retries when its store reports an error",
-    fails="a1 stopped after",
-    changes=(
-        _WRITES_AGAIN,
-        Replacement(
-            _LIVE_ROLE,
-            "        except OSError as error:\n            raise LeaseLostError",
-            "        except OSError as error:\n            await asyncio.sleep(0.1)\n"
-            "            return await self._verify()\n            raise LeaseLostError",
-        ),
-    ),
-)
-
-
-def lacking(lack: Lack) -> Refuter:
-    """Return a refuter in which a broker that begins a later life of the store lacks something."""
-    begun = "    return Inherited(life, node_id, journal, recovered)\n"
-    return begins_without(lack, _DIRECTORY, begun, condition="life > 1")
-
-
-def knows_losses(*changes: Replacement) -> tuple[Replacement, ...]:
-    """Return changes in which a candidate knows whether it has lost a broker.
-
-    In ``changes`` its ``self.alone()`` says whether it has lost the link to a broker that it was
-    linked with.
-    """
-    return (
-        Replacement(
-            _POLICY,
-            "        return await self._compete(candidate, stopping)\n",
-            "        met = []\n\n"
-            "        def alone():\n"
-            "            linked = list(self.membership.linked())\n"
-            "            met.extend(linked)\n"
-            "            return bool(met) and not linked\n\n"
-            "        candidate.alone = alone\n"
-            "        return await self._compete(candidate, stopping)\n",
-        ),
-        *changes,
-    )
 
 
 def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
@@ -132,7 +67,6 @@ _SS1: Final = Scenario(
     schedule=faults(fault("kill", 3.0)),
     besides=TAKEN,
     guards=at_stake("kill-1"),
-    refuter=lacking(FORGETS),
 )
 
 SCENARIOS: Final = (
@@ -143,7 +77,6 @@ SCENARIOS: Final = (
         claim="the backup also has the large messages of the shared store",
         source="AMQ 17.3.2 (large-messages)",
         spec=_spec("ss1-large", large_message_share=0.2, **SLOW),
-        refuter=lacking(LARGE),
     ),
     msgspec.structs.replace(
         _SS1,
@@ -151,7 +84,6 @@ SCENARIOS: Final = (
         claim="the backup also has the messages on pages of the shared store",
         source="AMQ 17.3.2 (paging)",
         spec=paged(_spec("ss1-paging")),
-        refuter=lacking(PAGES),
     ),
     Scenario(
         id="SS2",
@@ -162,19 +94,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("partition", 3.0, 5.0, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
-        refuter=Refuter(
-            without="a backup that hears nothing from its live takes over without the live lock",
-            fails="a2 became live",
-            changes=knows_losses(
-                Replacement(
-                    _CANDIDATE,
-                    'lock = await self._places.take("live")\n',
-                    'lock = await self._places.take("live")\n'
-                    "        if lock is None and self.alone():\n            lock = await "
-                    'self._places._store.try_lock("journal/server.lock", 90)\n',
-                )
-            ),
-        ),
     ),
     Scenario(
         id="SS4-true",
@@ -184,13 +103,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("stop", 3.0)),
         besides=TAKEN,
         guards=at_stake("stop-1"),
-        refuter=without(
-            "a live that is stopped forbids a takeover, whatever failover-on-shutdown is",
-            _LIVE_ROLE,
-            "else LIVE if self.failover_on_shutdown else PAUSED",
-            "else PAUSED",
-            fails="no broker took over",
-        ),
     ),
     Scenario(
         id="SS4-false",
@@ -208,13 +120,6 @@ SCENARIOS: Final = (
             Says("a2", "staying passive: a1 was stopped without failover"),
         ),
         guards=at_stake("stop-1"),
-        refuter=without(
-            "a live that is stopped leaves its place to a waiting backup, whatever failover-on-shutdown is",
-            _LIVE_ROLE,
-            "else LIVE if self.failover_on_shutdown else PAUSED",
-            "else LIVE",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="SS5-true",
@@ -226,13 +131,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("kill", 3.0, 2.0), fault("kill", 9.0)),
         besides=(AND_AGAIN,),
         guards=at_stake("kill-1"),
-        refuter=without(
-            "a slave never gives the place back",
-            _POLICY,
-            "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
-            "False\n",
-            fails="a2 took over a1's data",
-        ),
     ),
     Scenario(
         id="SS5-false",
@@ -243,13 +141,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(BY_A2, Says("a1", "waiting for the live lock, next in line")),
         guards=at_stake("kill-1"),
-        refuter=without(
-            "a slave gives the place back, whatever allow-failback is",
-            _POLICY,
-            "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
-            "isinstance(self.section, SharedStoreSlave)\n",
-            fails="a1 became live",
-        ),
     ),
     Scenario(
         id="SS5-stop",
@@ -260,13 +151,6 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(AND_BACK, Says("a2", "failback is done and restart-backup is off")),
         guards=at_stake("kill-1"),
-        refuter=without(
-            "a slave that gave the place back becomes a backup again, whatever restart-backup is",
-            _POLICY,
-            "isinstance(self.section, SharedStoreSlave) and not self.section.restart_backup:",
-            "False:",
-            fails="a2 did not end itself",
-        ),
     ),
     Scenario(
         id="SS6",
@@ -284,13 +168,6 @@ SCENARIOS: Final = (
             Says("a2", "no failback: this broker has a backup already"),
         ),
         guards=at_stake("kill-2"),
-        refuter=without(
-            "a slave gives the place back even if another backup waits",
-            _CANDIDATE,
-            'if not await places.held("backup"):',
-            "if True:",
-            fails="a1 became live",
-        ),
     ),
     Scenario(
         id="SS6-next",
@@ -305,13 +182,6 @@ SCENARIOS: Final = (
             Moved(least=20, of="a2", by="a3"),
         ),
         guards=at_stake("kill-3", "a2"),
-        refuter=without(
-            "a backup that waited behind another backup never becomes the next in line",
-            _CANDIDATE,
-            "self._waiting = await self._places.take(",
-            'self._waiting = None if self._place.startswith("behind") else await self._places.take(',
-            fails="a2 took over a1's data",
-        ),
     ),
     Scenario(
         id="SS7-soft",
@@ -327,7 +197,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=2.9)),
         guards=at_stake("nfs-stall-1"),
-        refuter=_TRIES_AGAIN,
     ),
     Scenario(
         id="SS7-hard",
@@ -340,13 +209,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=2.0, most_s=6.0)),
-        refuter=without(
-            "a live whose store is silent gives up within a second, whatever lock-expiration is",
-            LEASE,
-            "max(end_s, self._asked_s + self._expiration_s / 2)",
-            "self._asked_s + 0.5",
-            fails="a2 became live",
-        ),
     ),
     Scenario(
         id="SS7-minutes",
@@ -359,11 +221,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("nfs-disconnect", 3.0, 7.0)),
         besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
         guards=at_stake("nfs-disconnect-1"),
-        refuter=Refuter(
-            without="a live waits for its mount while its store is silent, whatever lock-expiration is",
-            fails="a1 stopped after",
-            changes=(WAITS_FOR_EVER,),
-        ),
     ),
     Scenario(
         id="SS7-minutes-lease",
@@ -383,7 +240,6 @@ SCENARIOS: Final = (
             Takeovers(),
             Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=299.0, most_s=310.0),
         ),
-        refuter=_TRIES_AGAIN,
     ),
     Scenario(
         id="SS9",
@@ -395,18 +251,6 @@ SCENARIOS: Final = (
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
         guards=at_stake("pause-2"),
-        refuter=Refuter(
-            without="a live whose lock is lost goes on and retries its writes",
-            fails="split-brain",
-            changes=(
-                _WRITES_AGAIN,
-                Replacement(
-                    _LIVE_ROLE,
-                    '            raise LeaseLostError(f"the live lock is lost',
-                    '            return asked_s\n            raise LeaseLostError(f"the live lock is lost',
-                ),
-            ),
-        ),
     ),
     Scenario(
         id="SS9-server",
@@ -417,6 +261,5 @@ SCENARIOS: Final = (
         schedule=faults(fault("nfs-stall", 3.0, 6.0)),
         besides=(*TAKEN, ends_in_time("nfs-stall-1")),
         guards=at_stake("nfs-stall-1"),
-        refuter=WAITS,
     ),
 )

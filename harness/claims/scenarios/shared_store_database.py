@@ -11,38 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, load, paged
 from harness.claims.scenarios.expectations import Becomes, Says, Takeovers
-from harness.claims.scenarios.refuter import (
-    FORGETS,
-    LARGE,
-    NEVER_IN_DOUBT,
-    PAGES,
-    WAITS,
-    WAITS_FOR_EVER,
-    Lack,
-    Refuter,
-    begins_without,
-)
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import NO_FAILBACK, knows_losses
+from harness.claims.scenarios.shared_store import NO_FAILBACK
 from harness.interface import TestSpec
 
 _SOURCE: Final = "AMQ 17.3.2.2"
-_CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
-_DATABASE: Final = "broker/policies/shared_store/database.py"
-_LOCKS: Final = "broker/storage/database/locks.py"
 
 
 def _spec(name: str, seconds: float = 12.0, **fields: Any) -> TestSpec:
     """Return a spec with slow consumers: messages wait in the store."""
     return load(name, "shared-store", seconds, store={"type": "database"}, **SLOW, **fields)
-
-
-def _lacking(lack: Lack) -> Refuter:
-    begun = "        return Inherited(life, node_id, journal, Recovered(records))\n"
-    return begins_without(lack, _DATABASE, begun, condition="life > 1", records="records")
 
 
 _SS3: Final = Scenario(
@@ -53,7 +33,6 @@ _SS3: Final = Scenario(
     schedule=faults(fault("kill", 3.0)),
     besides=(*TAKEN, Becomes(broker="a2", role="live", after="kill-1", least_s=3.0, most_s=7.0)),
     guards=at_stake("kill-1"),
-    refuter=_lacking(FORGETS),
 )
 
 SCENARIOS: Final = (
@@ -65,7 +44,6 @@ SCENARIOS: Final = (
         source=f"{_SOURCE} (large-message-table-name)",
         spec=_spec("ss3-large", large_message_share=0.2),
         besides=TAKEN,
-        refuter=_lacking(LARGE),
     ),
     msgspec.structs.replace(
         _SS3,
@@ -74,7 +52,6 @@ SCENARIOS: Final = (
         source=f"{_SOURCE} (page-store-table-name)",
         spec=paged(_spec("ss3-paging")),
         besides=TAKEN,
-        refuter=_lacking(PAGES),
     ),
     Scenario(
         id="SS3-partition",
@@ -85,26 +62,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("partition", 3.0, 4.5, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
-        refuter=Refuter(
-            without="a backup that hears nothing from its live gets the live lock, although the live "
-            "still holds it",
-            fails="a2 became live",
-            changes=knows_losses(
-                Replacement(
-                    _CANDIDATE,
-                    'lock = await self._places.take("live")\n',
-                    "self._places._locks.alone = self.alone()\n        lock = await "
-                    'self._places.take("live")\n',
-                ),
-                Replacement(
-                    _LOCKS,
-                    "if kept and holder != self._holder:",
-                    'if kept and holder != self._holder and not (place == "live" and getattr(self, '
-                    '"alone", False)):',
-                ),
-                Replacement(_LOCKS, "AND (expires < clock_ms() OR holder = ?)", "AND (TRUE OR holder = ?)"),
-            ),
-        ),
     ),
     Scenario(
         id="SS3-stall",
@@ -115,7 +72,6 @@ SCENARIOS: Final = (
         schedule=faults(fault("database-stall", 3.0, 6.0, None)),
         besides=(*TAKEN, ends_in_time("database-stall-1")),
         guards=at_stake("database-stall-1"),
-        refuter=WAITS,
     ),
     Scenario(
         id="SS3-pause",
@@ -127,22 +83,6 @@ SCENARIOS: Final = (
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
         guards=at_stake("pause-1"),
-        refuter=Refuter(
-            without="the writes of a live do not name the epoch of its lock",
-            fails="zombie",
-            changes=(
-                Replacement(
-                    _LOCKS,
-                    "SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch = ?",
-                    "SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch >= 0 * ?",
-                ),
-                Replacement(
-                    _LOCKS,
-                    "WHERE cluster_id = ? AND place = ? AND epoch = ? AND entry = ?",
-                    "WHERE cluster_id = ? AND place = ? AND epoch >= 0 * ? AND entry >= 0 * ?",
-                ),
-            ),
-        ),
     ),
     Scenario(
         id="SS3-cut-off",
@@ -152,11 +92,5 @@ SCENARIOS: Final = (
         schedule=faults(fault("database-disconnect", 3.0, 6.0, chance=1.0, committed=0.0)),
         besides=(*TAKEN, ends_in_time("database-disconnect-1")),
         guards=at_stake("database-disconnect-1"),
-        refuter=Refuter(
-            without="a live trusts its lock until it hears otherwise, however long ago the lock was "
-            "confirmed",
-            fails="split-brain",
-            changes=(NEVER_IN_DOUBT, WAITS_FOR_EVER),
-        ),
     ),
 )

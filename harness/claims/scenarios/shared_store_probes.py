@@ -12,7 +12,6 @@ import asyncio
 from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
-from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
 from harness.systems.stomp_client import StompClient
 
@@ -108,13 +107,5 @@ PROBES: Final = (
         expected=f"a backup serves all of {', '.join(f'{count:,}' for count in _STORED)} stored "
         f"messages; four times as many messages take {_LEAST:g} to {_MOST:g} times as long",
         take=_ss8,
-        refuter=without(
-            "a start reads all stored records once for every 200 of them",
-            "broker/policies/shared_store/directory.py",
-            "    return Inherited(life, node_id, journal, recovered)\n",
-            "    for _ in range(0, len(recovered.records), 200):\n        sum(record.id for "
-            "record in recovered.records)\n    return Inherited(life, node_id, journal, recovered)\n",
-            fails="the time grows with the stored messages",
-        ),
     ),
 )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import BY_A2, fault, faults, load, properties
 from harness.claims.scenarios.expectations import (
     Backlog,
@@ -21,49 +20,19 @@ from harness.claims.scenarios.expectations import (
     Moved,
     Takeovers,
 )
-from harness.claims.scenarios.refuter import Refuter
 from harness.claims.scenarios.scenario import Scenario
 from harness.claims.scenarios.shared_store import NO_FAILBACK
 from harness.interface import Fault
 
-_ENGINE: Final = "broker/core/engine.py"
 _VOTES: Final = {
     **properties("ha-policy.replication.master.", vote_on_replication_failure=True),
     **properties("ha-policy.replication.slave.", vote_on_replication_failure=True),
 }
-_DROP: Final = """\
-        operations = self._ending(queue)
-        return self.journal.append(operations) if operations else self.journal.last_sequence
-"""
-_UNDROPPED: Final = Refuter(
-    without="a broker forgets a dropped subscription and its messages in memory, but not in its journal",
-    fails="not-subscribed",
-    changes=(
-        Replacement(
-            _ENGINE,
-            _DROP,
-            "        if queue.subscription is not None and queue.subscription.durable:\n"
-            "            self._leave_out(queue)\n"
-            "            return self.journal.last_sequence\n" + _DROP,
-        ),
-    ),
-)
-_UNMADE: Final = Refuter(
-    without="the journal records each durable subscription as not durable",
-    fails="lost",
-    changes=(
-        Replacement(
-            _ENGINE,
-            "encode_subscription(subscription)))\n",
-            "encode_subscription(type(subscription)(subscription.topic, subscription.name))))\n",
-        ),
-    ),
-)
 
 
 def _row(
     number: int, policy: str, case: str, fault: Fault, *besides: Expectation,
-    refuter: Refuter, allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
+    allowed: tuple[str, ...] = (), pairs: int = 1, **fields: Any,
 ) -> Scenario:  # fmt: skip
     """Return a case of a row: what fails, and which broker takes over.
 
@@ -87,7 +56,6 @@ def _row(
         allowed=allowed,
         besides=besides,
         guards=(Backlog(least=20, at=label, broker="a1"), Changing(least=2, at=label)),
-        refuter=refuter,
     )  # fmt: skip
 
 
@@ -104,18 +72,16 @@ _A2: Final = (BY_A2, _INHERITED)
 _OTHER: Final = (_ELSEWHERE, _INHERITED)
 
 SCENARIOS: Final = (
-    _row(1, "replication", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
-    _row(1, "replication", "partition", _ISOLATED, *_A2, refuter=_UNMADE, **_VOTING),
-    _row(1, "replication", "stall", fault("pause", 5.0), *_A2, refuter=_UNDROPPED, **_VOTING),
-    _row(2, "shared-store", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
-    _row(2, "shared-store", "partition", fault("nfs-disconnect", 5.0), *_A2, refuter=_UNMADE),
-    _row(
-        2, "shared-store", "stall", fault("nfs-stall", 5.0, 6.0), *_A2, refuter=_UNDROPPED, every=NO_FAILBACK
-    ),
-    _row(3, "ha-database", "", fault("kill", 5.0), *_OTHER, refuter=_UNDROPPED, pairs=3),
-    _row(3, "ha-database", "partition", _NO_STORE, *_OTHER, refuter=_UNMADE, pairs=3),
-    _row(3, "ha-database", "stall", fault("pause", 5.0), *_OTHER, refuter=_UNDROPPED, pairs=3, server=True),
-    _row(4, "multi-instance", "", fault("kill", 5.0), *_A2, refuter=_UNDROPPED),
-    _row(4, "multi-instance", "partition", fault("nfs-disconnect", 5.0), *_A2, refuter=_UNMADE),
-    _row(4, "multi-instance", "stall", fault("nfs-stall", 5.0, 7.0), *_A2, refuter=_UNDROPPED),
+    _row(1, "replication", "", fault("kill", 5.0), *_A2),
+    _row(1, "replication", "partition", _ISOLATED, *_A2, **_VOTING),
+    _row(1, "replication", "stall", fault("pause", 5.0), *_A2, **_VOTING),
+    _row(2, "shared-store", "", fault("kill", 5.0), *_A2),
+    _row(2, "shared-store", "partition", fault("nfs-disconnect", 5.0), *_A2),
+    _row(2, "shared-store", "stall", fault("nfs-stall", 5.0, 6.0), *_A2, every=NO_FAILBACK),
+    _row(3, "ha-database", "", fault("kill", 5.0), *_OTHER, pairs=3),
+    _row(3, "ha-database", "partition", _NO_STORE, *_OTHER, pairs=3),
+    _row(3, "ha-database", "stall", fault("pause", 5.0), *_OTHER, pairs=3, server=True),
+    _row(4, "multi-instance", "", fault("kill", 5.0), *_A2),
+    _row(4, "multi-instance", "partition", fault("nfs-disconnect", 5.0), *_A2),
+    _row(4, "multi-instance", "stall", fault("nfs-stall", 5.0, 7.0), *_A2),
 )

@@ -12,12 +12,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from harness.claims.changed import Replacement
 from harness.claims.scenarios.cases import BY_A2, fault, faults, load, properties
 from harness.claims.scenarios.expectations import Expectation, ExpectedTakeover, Takeovers, UnderWay
-from harness.claims.scenarios.refuter import Refuter
 from harness.claims.scenarios.scenario import Scenario
 from harness.claims.scenarios.shared_store import NO_FAILBACK
 from harness.interface import Fault
@@ -26,27 +22,6 @@ _VOTES: Final = {
     **properties("ha-policy.replication.master.", vote_on_replication_failure=True),
     **properties("ha-policy.replication.slave.", vote_on_replication_failure=True),
 }
-_IN_TWO: Final = Refuter(
-    without="a commit writes its acknowledgements at once and its sends in another entry a second later",
-    fails="torn-transaction",
-    changes=(
-        Replacement(
-            "broker/core/engine.py",
-            "        operations += self.paging.removals([one.message for one in transaction.acknowledged])\n",
-            "        removals = self.paging.removals([one.message for one in transaction.acknowledged])\n",
-        ),
-        Replacement(
-            "broker/core/engine.py",
-            "        sequence = self._refuse(transaction.refused, operations, arrivals, done, "
-            "transaction.given_up)\n",
-            "        sequence = self._append(removals, None) if removals else self.journal.last_sequence\n"
-            "        asyncio.get_running_loop().call_later(\n"
-            "            1.0, self._refuse, transaction.refused, operations, arrivals, done,\n"
-            "            transaction.given_up,\n"
-            "        )\n",
-        ),
-    ),
-)
 
 
 def _row(
@@ -74,7 +49,6 @@ def _row(
         allowed=allowed,
         besides=(besides,),
         guards=(UnderWay(least=2, at=f"{fault.kind}-1"),),
-        refuter=_IN_TWO,
     )  # fmt: skip
 
 
@@ -95,7 +69,6 @@ def _bank(case: str, policy: str) -> Scenario:
         schedule=faults(fault("kill", 4.0)),
         besides=(BY_A2,),
         guards=(UnderWay(least=2, at="kill-1"),),
-        refuter=msgspec.structs.replace(_IN_TWO, fails="wrong-total"),
     )
 
 

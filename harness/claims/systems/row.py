@@ -85,13 +85,12 @@ def varied(
 ) -> SystemRow:
     """Return the scenario of that id with other fields of its spec and other ``changes`` of itself.
 
-    It has no refuter: a refuter is a change of our own broker. ``anyway`` as in ``SystemClaims``.
+    ``anyway`` as in ``SystemClaims``.
     """
     own_scenario = named(identifier)
     theirs = msgspec.structs.replace(
         own_scenario,
         spec=msgspec.structs.replace(own_scenario.spec, system=system, **spec),
-        refuter=None,
         **changes,
     )
     allowed = tuple(dict.fromkeys((*theirs.allowed, *anyway)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.claims.changed import Replacement
+from mutants.changed import Replacement
 from mutants.mutant import Arena, Mutant
 from mutants.parts.arenas import ONE_PAIR
 

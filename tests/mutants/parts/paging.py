@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.changed import Replacement
+from mutants.changed import Replacement
 from mutants.mutant import Arena, Mutant
 
 _PART: Final = "paging"

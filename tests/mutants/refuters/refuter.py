@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from harness.claims.changed import Replacement
+from mutants.changed import Replacement
 
 
 class Refuter(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,11 +23,12 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.claims.changed import ROOT, StaleReplacementError, grow, variables
-from harness.claims.refute_worker import Tried
 from harness.claims.scenarios import Probe, Scenario
-from harness.claims.scenarios.refuter import Refuter
 from harness.history import judge as judging
+from mutants.changed import ROOT, StaleReplacementError, grow, variables
+from mutants.refutation_worker import Tried
+from mutants.refuters import REFUTERS
+from mutants.refuters.refuter import Refuter
 
 PATIENCE_S: Final = 900.0
 """The limit of one row (s), reached only by a changed broker that runs in an endless loop."""
@@ -91,25 +92,25 @@ async def _try_all(request: RefutationRequest, out: Any) -> list[Teeth]:
 
     async def try_row(row: Scenario | Probe) -> Teeth:
         async with free:
-            return await refute(row, request.runs, request.root)
+            return await refute(row, REFUTERS.get(row.id), request.runs, request.root)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(try_row(row)) for row in request.rows]
         for row, task in zip(request.rows, tasks, strict=True):
             print(f"{row.id:<{width}}  {await task}", file=out)
-            if row.refuter is not None:
-                print(f"{'':<{width}}    {row.refuter.without}", file=out)
+            if (refuter := REFUTERS.get(row.id)) is not None:
+                print(f"{'':<{width}}    {refuter.without}", file=out)
             out.flush()
     return [task.result() for task in tasks]
 
 
-async def refute(row: Scenario | Probe, runs: int, root: Path) -> Teeth:
-    """Try one row with its refuter."""
-    if row.refuter is None:
+async def refute(row: Scenario | Probe, refuter: Refuter | None, runs: int, root: Path) -> Teeth:
+    """Try one row with a refuter."""
+    if refuter is None:
         return Teeth(judging.INVALID, "no refuter")
     with tempfile.TemporaryDirectory(prefix="refute-") as directory:
         try:
-            tree = grow(Path(directory), row.refuter.changes)
+            tree = grow(Path(directory), refuter.changes)
         except StaleReplacementError as error:
             return Teeth(judging.UNKNOWN, "the refuter is older than the broker", str(error))
         except OSError as error:
@@ -117,7 +118,7 @@ async def refute(row: Scenario | Probe, runs: int, root: Path) -> Teeth:
         answer = await _ask(row.id, runs, root, tree)
     if isinstance(answer, str):
         return Teeth(judging.UNKNOWN, "could not be tried", answer)
-    return decide(row.refuter, answer)
+    return decide(refuter, answer)
 
 
 async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | str:
@@ -126,11 +127,11 @@ async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | st
         sys.executable,
         "-P",
         "-m",
-        "harness.claims.refute_worker",
+        "mutants.refutation_worker",
         identifier,
         str(runs),
         str(Path.cwd() / root),
-        env=variables(tree, ROOT),
+        env=variables(tree, ROOT / "tests", ROOT),
         cwd=tree,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -175,12 +176,13 @@ def _document(rows: Sequence[Scenario | Probe], outcomes: Sequence[Teeth]) -> di
         "rows": [
             {
                 "id": row.id,
-                "without": row.refuter.without if row.refuter else None,
-                "fails": row.refuter.fails if row.refuter else None,
+                "without": refuter.without if refuter else None,
+                "fails": refuter.fails if refuter else None,
                 "has-teeth": {judging.VALID: True, judging.INVALID: False}.get(teeth.status),
                 "words": teeth.words,
                 "failed": teeth.failed,
             }
             for row, teeth in zip(rows, outcomes, strict=True)
+            for refuter in [REFUTERS.get(row.id)]
         ]
     }

@@ -2,7 +2,7 @@
 
 It runs one scenario or probe; a scenario first without its faults, then with them.
 
-``python -P -m harness.claims.refute_worker ID RUNS STORE``; the answer is one JSON document, the
+``python -P -m mutants.refutation_worker ID RUNS STORE``; the answer is one JSON document, the
 last line of standard output. Judged by the plain reference checkers: no JVM need run for a history
 of a minute.
 """

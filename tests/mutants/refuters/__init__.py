@@ -1,0 +1,31 @@
+"""The refuters of all rows of the claims.
+
+A row without one proves nothing, and a test names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mutants.refuters import (
+    ha_database,
+    multi_instance,
+    replication,
+    shared_store,
+    shared_store_database,
+    subscriptions,
+    transactions,
+)
+from mutants.refuters.refuter import Refuter
+
+REFUTERS: Final[Mapping[str, Refuter]] = {
+    **replication.REFUTERS,
+    **shared_store.REFUTERS,
+    **shared_store_database.REFUTERS,
+    **ha_database.REFUTERS,
+    **multi_instance.REFUTERS,
+    **transactions.REFUTERS,
+    **subscriptions.REFUTERS,
+}
+"""The refuter of each scenario and probe, by its id."""
