@@ -69,12 +69,7 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     except msgspec.ValidationError as error:
         _refuse_unknown(table, BrokerConfig, "", where)
         raise ConfigurationError(f"{where}: {_in_words(str(error), table)}") from None
-    policy = config.ha_policy
-    problem = policy.problem(clustered=config.cluster is not None) or policy.store_problem(
-        config.database_store,
-        "" if config.cluster is None else config.cluster.message_load_balancing,
-    )
-    if problem:
+    if problem := config.ha_policy.problem(config.cluster, config.database_store):
         raise ConfigurationError(f"{where}: {problem}")
     config.resolved_hosts()
     if problem := contradiction(config, table):

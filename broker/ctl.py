@@ -30,6 +30,7 @@ from broker.filesystem_check.lock_wait import lock_wait
 from broker.filesystem_check.mounts import mount_table
 from broker.journal_ctl import journal
 from broker.masking import mask
+from broker.policies.registry import messages_in
 from broker.sections import AdminSection
 
 EXIT_REFUSED: Final = 1
@@ -369,10 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replication(answer: dict[str, Any]) -> str:
-    if answer.get("policy") == "ha-database":
-        return "not needed: messages are in the database"
-    if answer.get("policy") in ("shared-store", "multi-instance") and answer["role"] != "backup":
-        return "not needed: messages are in the shared store"
+    place = messages_in(answer.get("policy"))
+    if place and answer["role"] != "backup":
+        return f"not needed: messages are in {place}"
     if answer["role"] in ("live", "voting", "stopping"):
         if answer["replicating"]:
             return f"yes, to {answer['backup']}"

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import Final, TextIO
 
 from broker import config as configuration
 from broker import moved_messages, open_files, tls
@@ -26,6 +26,7 @@ from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
 from broker.masking import MaskError
+from broker.policies import registry as policies
 from broker.policies.policy import BrokerPolicy
 from broker.seams import Seams, real_seams
 from broker.start_error import StartError
@@ -33,14 +34,10 @@ from broker.storage import mount_lease
 from broker.storage.database import Database
 from broker.storage.database.opening import open_database
 from broker.storage.directory import DirectoryVolume
-from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume
 from broker.storage.volume import Volume
 from broker.strangers import printable
 from broker.turn_watch import TurnWatch
-
-if TYPE_CHECKING:
-    from broker.policies.shared_store.store import BrokerStore
 
 _log = logging.getLogger("broker")
 
@@ -78,47 +75,6 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-def policy_of(
-    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None = None
-) -> BrokerPolicy:
-    """The configured policy, if any; ``volume`` is shared where [ha-policy.shared-store] is."""
-    if config.replication is not None:
-        from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
-
-        return ReplicationPolicy(config, seams, volume)
-    if config.shared_store is not None:
-        from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
-
-        return SharedStorePolicy(config, seams, _shared_store(config, seams, volume, database))
-    if config.ha_policy.multi_instance is not None:
-        from broker.policies.multi_instance import MultiInstancePolicy  # noqa: PLC0415 - as above
-
-        return MultiInstancePolicy(config, seams, cast("SharedDirectory", volume))
-    if config.ha_policy.ha_database is not None:
-        from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
-
-        assert database is not None, "a store in a database, and no database"
-        return HaDatabasePolicy(config, seams, database)
-    from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
-
-    return StandalonePolicy(config, seams, volume)
-
-
-def _shared_store(
-    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
-) -> BrokerStore:
-    """The store of policy ``shared-store``, where the configuration says that it is."""
-    assert config.shared_store is not None, "no shared store"
-    if not config.shares_directory:
-        from broker.policies.shared_store.database import DatabaseStore  # noqa: PLC0415 - as above
-
-        assert database is not None, "a store in a database, and no database"
-        return DatabaseStore(config, seams, database)
-    from broker.policies.shared_store.directory import DirectoryStore  # noqa: PLC0415 - as above
-
-    return DirectoryStore(config, config.shared_store, seams, cast("SharedDirectory", volume))
-
-
 async def serve(
     config: BrokerConfig,
     seams: Seams,
@@ -135,7 +91,7 @@ async def serve(
     whoever lives in this process may look at its role there.
     """
     try:
-        policy = policy_of(config, seams, volume, database)
+        policy = policies.create(config, seams, volume, database)
         secret = secret_of(config)
         tls.check(config)
         admin = AdminServer(config.admin, config.broker.name, policy, stopping, secret, seams.nonce)
@@ -166,8 +122,10 @@ async def _serve_as_process(config: BrokerConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, number, stopping)
     volume: DirectoryVolume
+    chosen = config.ha_policy.chosen
+    lock_ms = None if chosen is None else chosen.directory_lock_ms
     try:
-        if config.shares_directory:
+        if lock_ms is not None:
             volume = SharedDirectoryVolume(config.data_path)
         else:
             volume = DirectoryVolume(config.data_path)
@@ -177,7 +135,11 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         )
         return StartError.status
     database = None
-    if isinstance(volume, SharedDirectoryVolume) and (problem := await _lease_problem(config, volume)):
+    if (
+        lock_ms is not None
+        and isinstance(volume, SharedDirectoryVolume)
+        and (problem := await _lease_problem(config, volume, lock_ms))
+    ):
         _log.error("%s", problem)
         await volume.close()
         return configuration.EXIT_USAGE
@@ -195,19 +157,17 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         await volume.close()
 
 
-async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) -> str:
+async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume, lock_ms: int) -> str:
     """Why ``lock-expiration`` is too long for the file server's lease; "" if not, or unknown."""
-    section = config.shared_store or config.ha_policy.multi_instance
-    assert section is not None, "a shared directory without a policy"
     try:
         async with asyncio.timeout(LEASE_PATIENCE_S):
             lease_s = await volume.call(mount_lease.lease_s, config.data_path)
     except TimeoutError:
         return ""  # it does not answer: the policy waits for it, and says so
-    if lease_s is None or section.lock_expiration <= 1000 * lease_s:
+    if lease_s is None or lock_ms <= 1000 * lease_s:
         return ""
     return (
-        f"{config.path}: lock-expiration is {section.lock_expiration}: the file server of "
+        f"{config.path}: lock-expiration is {lock_ms}: the file server of "
         f"{config.data_path} keeps the locks of a silent"
         f" broker for {lease_s} s only, so it must be at most {1000 * lease_s}"
     )

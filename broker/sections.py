@@ -16,17 +16,11 @@ from broker.ha_policy import (
     DatabaseStoreSection,
     HaPolicySection,
     MasterSection,
-    Milliseconds,
-    Positive,
-    Section,
     SharedStoreMaster,
     SharedStoreSlave,
     SlaveSection,
-    TlsSection,
-    Unlimited,
 )
-
-Port = Annotated[int, Meta(ge=0, le=65535)]
+from broker.section import ClusterSection, Milliseconds, Port, Positive, Section, TlsSection, Unlimited
 
 
 class ConfigurationError(Exception):
@@ -240,40 +234,6 @@ class AdminSection(Section, frozen=True, kw_only=True):
     """
 
 
-class ClusterSection(TlsSection, frozen=True, kw_only=True):
-    """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
-
-    name: str = "my-cluster"
-    host: str = "0.0.0.0"
-    port: Port = 61616
-    connector: Annotated[str, Meta(pattern=r".+:\d+$")]
-    """Announced to other brokers: "a1:61616"."""
-    stomp_connector: Annotated[str, Meta(pattern=r".+:\d+$")]
-    """Announced to clients: "a1:61613"."""
-    static_connectors: tuple[str, ...] = ()
-    """Brokers of whom to learn the others (static discovery, 17.2.1)."""
-    cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
-    cluster_password: str = ""
-    """Required, the same for all brokers of the cluster: whoever has it may copy every message.
-
-    Never sent: each side proves that it knows it.
-    """
-    message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
-    check_period: Positive = 30_000
-    """The longest a cluster connection goes unchecked for life.
-
-    A short connection-ttl is checked more often by itself.
-    """
-    connection_ttl: Positive = 60_000
-    """Silence after which a cluster connection is dead."""
-    call_timeout: Positive = 30_000
-    retry_interval: Positive = 500
-    retry_interval_multiplier: Annotated[float, Meta(ge=1.0)] = 1.0
-    max_retry_interval: Positive = 2000
-    initial_connect_attempts: Unlimited = -1
-    reconnect_attempts: Unlimited = -1
-
-
 class JournalSection(Section, frozen=True, kw_only=True):
     """The journal: sizes of its files, and when it is compacted.
 
@@ -420,14 +380,6 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
             return role
         return msgspec.structs.replace(
             role, lock_renew_period=database.lock_renew_period, lock_expiration=database.lock_expiration
-        )
-
-    @property
-    def shares_directory(self) -> bool:
-        """Whether ``broker.data-directory`` is shared with other brokers."""
-        section = self.ha_policy.shared_store
-        return self.ha_policy.multi_instance is not None or (
-            section is not None and section.store == "directory"
         )
 
     def resolved_hosts(self) -> dict[str, tuple[str, int]]:

@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from broker.admin_secret import refuse_readable
 from broker.config import BrokerConfig, ConfigurationError
-from broker.ha_policy import TlsSection
+from broker.section import TlsSection
 from broker.strangers import StrangerLog, address_of
 
 HANDSHAKE_S_MAX: Final = 10.0

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import click
 import msgspec
+import schemas
 
 import broker.config
 import broker.ha_policy
+import broker.section
 import broker.sections
 import checkers
 import checkers.arrow_schema
@@ -27,7 +29,6 @@ import checkers.schema
 import harness.commands.cli
 import harness.interface
 import harness.systems.registry
-import schemas
 from harness.systems import shortened
 from jepsen_run_pytest.fixtures import AssertValid, CheckHistory, RunSpec
 from jepsen_run_pytest.outcome import Outcome
@@ -131,7 +132,7 @@ def broker_properties() -> str:
         "broker": broker.sections.BrokerSection,
         "acceptor": broker.sections.AcceptorSection,
         "admin": broker.sections.AdminSection,
-        "cluster": broker.sections.ClusterSection,
+        "cluster": broker.section.ClusterSection,
         "journal": broker.sections.JournalSection,
         "ha-policy.replication.master": broker.ha_policy.MasterSection,
         "ha-policy.replication.slave": broker.ha_policy.SlaveSection,

@@ -27,7 +27,7 @@ from broker.cluster.link import ClusterLink, LinkError, Terms
 from broker.cluster.peer import Peer
 from broker.config import BrokerConfig
 from broker.seams import Seams
-from broker.sections import ClusterSection
+from broker.section import ClusterSection
 from broker.start_error import StartError
 from broker.storage.volume import Volume
 from broker.tls import Layer

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
 from broker.seams import Seams
-from broker.sections import ClusterSection
+from broker.section import ClusterSection
 
 _log = logging.getLogger(__name__)
 

@@ -29,6 +29,7 @@ from broker.storage.database import Database, DatabaseError
 from broker.storage.database.registry import Registered, Registry, ReplacedError, RowChangedError
 from broker.storage.database.schema import TAKEOVER_STARTED
 from broker.storage.records import Record
+from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
 
@@ -173,3 +174,12 @@ class HaDatabasePolicy(Contender):
                 told = problem
                 _log.warning("ha-database: this broker waits before it serves: %s", problem)
             await asyncio.sleep(RETRY_S)
+
+
+def create(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> HaDatabasePolicy:
+    """Return the policy; its messages are in the database."""
+    del volume
+    assert database is not None, "a store in a database, and no database"
+    return HaDatabasePolicy(config, seams, database)

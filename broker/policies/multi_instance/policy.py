@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
@@ -19,7 +20,9 @@ from broker.policies.ownership.candidacy import Granted
 from broker.policies.ownership.contender import Contender
 from broker.policies.shared_store.live import StoreReign
 from broker.seams import Seams
+from broker.storage.database import Database
 from broker.storage.shared import SharedDirectory
+from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
 
@@ -97,3 +100,11 @@ class MultiInstancePolicy(Contender):
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
         super().become(role, **said)
+
+
+def create(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> MultiInstancePolicy:
+    """Return the policy; ``volume`` is the shared directory."""
+    del database
+    return MultiInstancePolicy(config, seams, cast("SharedDirectory", volume))

@@ -21,12 +21,12 @@ from broker.cluster.link import ClusterLink, LinkError, connect
 from broker.cluster.quorum import vote, votes_needed, withdraw
 from broker.ha_policy import MasterSection
 from broker.policies.identity import write_node_id
+from broker.policies.journal import journal_options
 from broker.policies.policy import BrokerPolicy
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.follower import Ending, Follower
 from broker.policies.replication.probe import probe
 from broker.policies.replication.state import State, write_state
-from broker.policies.standalone import journal_options
 from broker.policies.stop import until
 from broker.start_error import StartError
 from broker.storage.copy import JournalCopy

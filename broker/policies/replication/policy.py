@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.cluster.membership import Membership
@@ -22,14 +22,15 @@ from broker.config import BrokerConfig
 from broker.core.contents import served
 from broker.ha_policy import MasterSection, SlaveSection
 from broker.policies.identity import own_node_id, read_node_id
+from broker.policies.journal import open_journal
 from broker.policies.policy import BrokerPolicy, RequestRefusedError
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.live import LiveEnd, ReplicatedReign
 from broker.policies.replication.state import State, read_state, write_state
-from broker.policies.standalone import open_journal
 from broker.policies.stop import until
 from broker.seams import Seams
 from broker.start_error import StartError
+from broker.storage.database import Database
 from broker.storage.errors import JournalDamagedError
 from broker.storage.manifest import read_manifest
 from broker.storage.volume import Volume
@@ -293,3 +294,11 @@ class ReplicationPolicy(BrokerPolicy):
         else:
             live = self.reign is not None and role in ("live", "voting")
             super().become(role, live=live, heir=heir, **said)
+
+
+def create(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> ReplicationPolicy:
+    """Return the policy; it needs no database."""
+    del database
+    return ReplicationPolicy(config, seams, volume)

@@ -13,11 +13,11 @@ from typing import cast
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.identity import new_node_id
+from broker.policies.journal import journal_options
 from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.lockfile import LockFile
 from broker.policies.shared_store.store import Inherited
-from broker.policies.standalone import journal_options
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.errors import JournalError

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
@@ -21,6 +22,11 @@ from broker.policies.shared_store.candidate import StoreCandidate, master_is_bac
 from broker.policies.shared_store.live import LiveEnd, StoreReign
 from broker.policies.shared_store.store import BrokerStore
 from broker.seams import Seams
+from broker.storage.database import Database
+from broker.storage.volume import Volume
+
+if TYPE_CHECKING:
+    from broker.storage.shared import SharedDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +47,7 @@ class SharedStorePolicy(Contender):
         shown: dict[str, Any] = {
             "policy": "shared-store",
             "configured": "master" if isinstance(self.section, SharedStoreMaster) else "slave",
-            "store": "directory" if self.config.shares_directory else "database",
+            "store": "database" if self.config.database_store is not None else "directory",
         }
         if self.reign is not None:
             shown |= self.reign.details()
@@ -86,3 +92,24 @@ class SharedStorePolicy(Contender):
         if end == "handed-over":
             self.become("backup")
         return end
+
+
+def create(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> SharedStorePolicy:
+    """Return the policy with its store, a directory (``volume``) or a database."""
+    return SharedStorePolicy(config, seams, _store(config, seams, volume, database))
+
+
+def _store(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> BrokerStore:
+    assert config.shared_store is not None, "no shared store"
+    if config.database_store is not None:
+        from broker.policies.shared_store.database import DatabaseStore  # noqa: PLC0415 - a broker starts fast with what it needs
+
+        assert database is not None, "a store in a database, and no database"
+        return DatabaseStore(config, seams, database)
+    from broker.policies.shared_store.directory import DirectoryStore  # noqa: PLC0415 - as above
+
+    return DirectoryStore(config, config.shared_store, seams, cast("SharedDirectory", volume))

@@ -1,0 +1,78 @@
+"""The sections of ``broker.toml`` below [ha-policy].
+
+How a broker's data survives its end (AMQ 17.3).
+
+Why apart from the rest: each policy has a section of its own, mostly with a master and a slave, in
+the documents' names; the rest of the configuration is the same under all of them. Times are
+milliseconds. A new policy is a module here and a field of ``HaPolicySection``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from broker.ha_policy.database_store import DatabaseStoreSection
+from broker.ha_policy.ha_database import HaDatabaseSection
+from broker.ha_policy.multi_instance import MultiInstanceSection
+from broker.ha_policy.replication import MasterSection, ReplicationRole, ReplicationSection, SlaveSection
+from broker.ha_policy.section import PolicySection, unused_database
+from broker.ha_policy.shared_store import (
+    SharedStoreMaster,
+    SharedStoreRole,
+    SharedStoreSection,
+    SharedStoreSlave,
+)
+from broker.section import ClusterSection, Section
+
+__all__ = [
+    "STANDALONE",
+    "DatabaseStoreSection",
+    "HaDatabaseSection",
+    "HaPolicySection",
+    "MasterSection",
+    "MultiInstanceSection",
+    "PolicySection",
+    "ReplicationRole",
+    "ReplicationSection",
+    "SharedStoreMaster",
+    "SharedStoreRole",
+    "SharedStoreSection",
+    "SharedStoreSlave",
+    "SlaveSection",
+]
+
+STANDALONE = "standalone"
+"""The name of the policy of a broker without a table below [ha-policy]."""
+
+
+class HaPolicySection(Section, frozen=True, kw_only=True):
+    """The table [ha-policy] with at most one policy; without any, the broker is standalone."""
+
+    replication: ReplicationSection | None = None
+    shared_store: SharedStoreSection | None = None
+    ha_database: HaDatabaseSection | None = None
+    multi_instance: MultiInstanceSection | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the policy: that of its table."""
+        return next(iter(self._tables()), STANDALONE)
+
+    @property
+    def chosen(self) -> PolicySection | None:
+        """The table of the policy; None for a standalone broker."""
+        return next(iter(self._tables().values()), None)
+
+    def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
+        """Return what is wrong with the table; "" if it has one policy and all that it needs."""
+        tables = self._tables()
+        if len(tables) > 1:
+            return f"ha-policy has {' and '.join(tables)}: a broker has one policy"
+        return unused_database(database) if self.chosen is None else self.chosen.problem(cluster, database)
+
+    def _tables(self) -> dict[str, PolicySection]:
+        return {
+            field.encode_name: section
+            for field in msgspec.structs.fields(type(self))
+            if (section := getattr(self, field.name)) is not None
+        }

@@ -1,0 +1,40 @@
+"""The base of the tables below [ha-policy], and the checks that several of them need."""
+
+from __future__ import annotations
+
+from broker.ha_policy.database_store import DatabaseStoreSection
+from broker.section import ClusterSection, Section
+
+
+class PolicySection(Section, frozen=True, kw_only=True):
+    """The table of a policy, ``[ha-policy.NAME]``."""
+
+    @property
+    def directory_lock_ms(self) -> int | None:
+        """The duration of the lock in the brokers' shared directory (ms); None if they share none.
+
+        The directory is ``broker.data-directory``.
+        """
+        return None
+
+    def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
+        """Return what is wrong with the section, or between it and the others; "" if nothing is."""
+        raise NotImplementedError
+
+
+def role_problem(
+    name: str, master: Section | None, slave: Section | None, cluster: ClusterSection | None
+) -> str:
+    """Return what is wrong with a policy whose brokers have a partner; "" if nothing is."""
+    if (master is None) == (slave is None):
+        return f"ha-policy.{name} wants exactly one of master and slave, as [ha-policy.{name}.master]"
+    if cluster is None:
+        return f"ha-policy.{name} wants a [cluster] section: that is where the partner is found"
+    return ""
+
+
+def unused_database(database: DatabaseStoreSection | None) -> str:
+    """Return what is wrong with a database that the policy does not use; "" if there is none."""
+    if database is None:
+        return ""
+    return "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"

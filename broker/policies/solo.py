@@ -1,0 +1,98 @@
+"""The life of a broker without a backup: live from its start to its end.
+
+A receipt means "on this broker's disk". Policies that need no more are made of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, ClassVar
+
+from broker.cluster.balancing import Balancing
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.policies.identity import own_node_id
+from broker.policies.journal import open_journal
+from broker.policies.live import Live
+from broker.policies.policy import BrokerPolicy
+from broker.policies.stop import in_time
+from broker.seams import Seams
+from broker.start_error import StartError
+from broker.storage.errors import JournalFailedError
+from broker.storage.volume import Volume
+
+_log = logging.getLogger(__name__)
+
+
+class SoloPolicy(BrokerPolicy):
+    """A policy whose brokers are live alone, see ``BrokerPolicy``; its epoch counts from 0."""
+
+    name: ClassVar[str]
+    """What ``brokerctl status`` shows as the policy."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
+        super().__init__(config, seams)
+        self.epoch = 0
+        self._volume = volume
+        self._node_id: str | None = None
+        self._live: Live | None = None
+        self._failed: JournalFailedError | None = None
+
+    @property
+    def node_id(self) -> str | None:
+        """The node ID of the journal, once it was read."""
+        return self._node_id
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine of a live; None for any other role."""
+        return None if self._live is None else self._live.engine
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until ``stopping``; a failed disk ends the broker at once, without any answer."""
+        journal, recovered = await open_journal(self._volume, self.config)
+        try:
+            node_id = self._node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
+            balancing = await self._join(node_id)
+            live = Live(self.config, self.seams, journal, recovered, node_id, router=balancing)
+            if balancing is not None:
+                balancing.attach(live.engine)
+            journal.on_failed = lambda error: self._fail(error, live, stopping)
+            self._live = live
+            await live.open()
+            self.become("live")
+            await stopping.wait()
+            self.become("stopping")
+            if balancing is not None:
+                balancing.detach()
+            if self._failed is None:
+                await in_time(live.close(), "the disk")
+        finally:
+            served, self._live = self._live, None
+            if served is not None:
+                served.abandon()
+            await journal.close()
+            self.become("stopped")
+            if self.membership is not None:
+                await self.membership.stop()
+        if self._failed is not None:
+            raise StartError(f"{self.config.data_path}/journal: {self._failed}")
+
+    async def _join(self, node_id: str) -> Balancing | None:
+        """Take our place in the cluster, if there is one. Raises StartError."""
+        if self.membership is None:
+            return None
+        await self.membership.start(self._volume)
+        self.membership.announce(node_id=node_id)
+        return Balancing(self.membership, node_id)
+
+    def details(self) -> dict[str, Any]:
+        """Return the policy's name: nothing is replicated."""
+        return {"policy": self.name, "configured": self.name}
+
+    def _fail(self, error: JournalFailedError, live: Live, stopping: asyncio.Event) -> None:
+        _log.error("%s", error)
+        self._failed = error
+        live.abandon()
+        stopping.set()

@@ -1,0 +1,96 @@
+"""A table of ``broker.toml``, what several have in common, and the one that policies look at."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Milliseconds = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Unlimited = Annotated[int, Meta(ge=-1)]
+"""-1 means without limit."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """A table of broker.toml: unknown properties are errors."""
+
+
+class TlsSection(Section, frozen=True, kw_only=True):
+    """TLS of one port, in the names of AMQ (sslEnabled, keyStorePath, trustStorePath).
+
+    Stores are PEM files, relative to the configuration file.
+    """
+
+    ssl_enabled: bool = False
+    """TLS 1.2 or newer, and nothing else."""
+    key_store_path: str = ""
+    """Private key (without password; only its owner may read the file) and certificate chain."""
+    trust_store_path: str = ""
+    """The authorities whose certificates are taken.
+
+    Whoever has a certificate of one of them may connect, so no public one belongs here.
+    """
+
+    @property
+    def wants_certificates(self) -> bool:
+        """Must who connects show one?"""
+        return True
+
+    def tls_problem(self, name: str) -> str:
+        """Return what is wrong with the TLS of the port that ``name`` names; "" if nothing is."""
+        if not self.ssl_enabled:
+            unused = next(
+                (path for path in ("key_store_path", "trust_store_path") if getattr(self, path)), ""
+            )
+            return unused and (
+                f"{name}.{unused.replace('_', '-')} is given, and {name}.ssl-enabled is false: there "
+                "would be no TLS"
+            )
+        if not self.key_store_path:
+            return (
+                f"{name}.ssl-enabled wants {name}.key-store-path: a PEM file with the private key "
+                "and the certificate chain"
+            )
+        if self.wants_certificates and not self.trust_store_path:
+            return (
+                f"{name}.ssl-enabled wants {name}.trust-store-path: a PEM file with the authorities "
+                "whose certificates are taken"
+            )
+        return ""
+
+
+class ClusterSection(TlsSection, frozen=True, kw_only=True):
+    """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
+
+    name: str = "my-cluster"
+    host: str = "0.0.0.0"
+    port: Port = 61616
+    connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to other brokers: "a1:61616"."""
+    stomp_connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to clients: "a1:61613"."""
+    static_connectors: tuple[str, ...] = ()
+    """Brokers of whom to learn the others (static discovery, 17.2.1)."""
+    cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+    cluster_password: str = ""
+    """Required, the same for all brokers of the cluster: whoever has it may copy every message.
+
+    Never sent: each side proves that it knows it.
+    """
+    message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
+    check_period: Positive = 30_000
+    """The longest a cluster connection goes unchecked for life.
+
+    A short connection-ttl is checked more often by itself.
+    """
+    connection_ttl: Positive = 60_000
+    """Silence after which a cluster connection is dead."""
+    call_timeout: Positive = 30_000
+    retry_interval: Positive = 500
+    retry_interval_multiplier: Annotated[float, Meta(ge=1.0)] = 1.0
+    max_retry_interval: Positive = 2000
+    initial_connect_attempts: Unlimited = -1
+    reconnect_attempts: Unlimited = -1
