@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import click
 import msgspec
@@ -134,13 +135,7 @@ def broker_properties() -> str:
         "admin": broker.sections.AdminSection,
         "cluster": broker.section.ClusterSection,
         "journal": broker.sections.JournalSection,
-        "ha-policy.replication.master": broker.ha_policy.MasterSection,
-        "ha-policy.replication.slave": broker.ha_policy.SlaveSection,
-        "ha-policy.shared-store": broker.ha_policy.SharedStoreSection,
-        "ha-policy.shared-store.master": broker.ha_policy.SharedStoreMaster,
-        "ha-policy.shared-store.slave": broker.ha_policy.SharedStoreSlave,
-        "ha-policy.ha-database": broker.ha_policy.HaDatabaseSection,
-        "ha-policy.multi-instance": broker.ha_policy.MultiInstanceSection,
+        **_policies(),
         "database-store": broker.ha_policy.DatabaseStoreSection,
         "address-settings.MATCH": broker.sections.AddressSettings,
         "security-settings.MATCH": broker.sections.SecuritySettings,
@@ -148,6 +143,26 @@ def broker_properties() -> str:
     for name, struct in sections.items():
         parts += [f"## {name}\n", document(struct) + "\n", fields_table(struct, f"{name}.")]
     return "\n".join(parts)
+
+
+def _policies() -> dict[str, type]:
+    """The sections below [ha-policy] by name, and those of their roles."""
+    sections: dict[str, type] = {}
+    for field in msgspec.structs.fields(broker.ha_policy.HaPolicySection):
+        name, section = f"ha-policy.{field.encode_name}", _struct(field)
+        assert section is not None
+        fields = msgspec.structs.fields(section)
+        roles = {f"{name}.{each.encode_name}": role for each in fields if (role := _struct(each)) is not None}
+        if len(roles) < len(fields):
+            sections[name] = section
+        sections |= roles
+    return sections
+
+
+def _struct(field: msgspec.structs.FieldInfo) -> type | None:
+    """The struct that a field has, if it has one."""
+    kinds = get_args(field.type)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, msgspec.Struct)), None)
 
 
 def shortened_times() -> str:

@@ -86,7 +86,11 @@ def count(
 
 
 def possible(
-    nodes: Sequence[NodePlan], kinds: Collection[str], workload: str, events: Mapping[str, Event]
+    nodes: Sequence[NodePlan],
+    kinds: Collection[str],
+    workload: str,
+    events: Mapping[str, Event],
+    of_policy: Collection[str] = (),
 ) -> frozenset[str]:
     """Return the names of what can happen if these brokers meet these kinds of faults.
 
@@ -94,7 +98,7 @@ def possible(
     news if no broker votes: listed among what might have happened, it would hide the rest. Whatever
     is in doubt counts as possible.
     """
-    traits = {*kinds, *_traits(nodes, workload)}
+    traits = {*kinds, *_traits(nodes, workload), *of_policy}
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
         name: (_NEEDS[name],) if name in _NEEDS else () for name in _COUNTED
     }

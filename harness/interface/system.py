@@ -123,10 +123,12 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in one line.
 
     ``variants`` are properties of a spec that give its brokers other things that can break.
+    ``traits`` are what events may need (``Event.needs``), besides what the nodes of a test show.
     """
 
     description: str
     variants: tuple[dict[str, dict[str, Any]], ...] = ()
+    traits: tuple[str, ...] = ()
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,8 @@ def campaign(
     """Return the stored result of a search that has ended."""
     swarm, seed = plan.swarm(), plan.seed
     events = systems.of(swarm.base).events
-    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
+    traits = systems.of(swarm.base).policies[swarm.base.policy].traits
+    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events, traits)
     never = coverage.never([tally.coverage], possible)
     return Campaign(
         versions=reproduction.versions(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -65,7 +64,7 @@ class OwnSystem(AdminClients):
     name = "own"
     summary = "the broker of this project, written from the source documents"
     policies: Mapping[str, PolicySummary] = {
-        name: PolicySummary(description=policy.description, variants=policy.variants)
+        name: PolicySummary(description=policy.description, variants=policy.variants, traits=policy.traits)
         for name, policy in POLICIES.items()
     }
     dialect = DIALECT
@@ -118,7 +117,6 @@ class OwnSystem(AdminClients):
         policy = POLICIES[spec.policy]
         in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
-        roles = policy.roles(spec)
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -132,8 +130,7 @@ class OwnSystem(AdminClients):
                 database=database,
                 commands=policy.commands,
             )
-            for pair in string.ascii_lowercase[: spec.pairs]
-            for number, role in enumerate(roles, 1)
+            for pair, number, role in policy.layout(spec)
         )
         names = ["*", *(node.name for node in nodes), *policy.machines]
         names += [database_plan.NAME] if database is not None else []

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from harness.interface import Address, NodePlan, TestSpec
+from harness.interface import Address, Event, NodePlan, TestSpec
 from harness.systems.own import database_plan
+from harness.systems.own.policies.event import event, needing
 from harness.systems.own.policies.policy import Policy
 
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = {
@@ -30,10 +31,41 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = {
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
 
+_EVENTS: Final[Mapping[str, Event]] = needing(
+    "members",
+    {
+        "member/suspected": event(
+            "a broker was silent for so long that another took over",
+            r"ha-database: \S+ \(\S+\) has been silent for ",
+            plays="claimant",
+        ),
+        "member/takeover-begun": event(
+            "the database let a broker begin to take over another",
+            r"ha-database: the takeover of \S+ has begun$",
+            plays="taker",
+        ),
+        "member/too-late": event(
+            "a takeover was refused by the database", r"ha-database: \S+ is not taken over: "
+        ),
+        "member/taken-over": event(
+            "a broker was taken over by another", r"ha-database: \S+ is taken over with "
+        ),
+        "member/not-renewed": event(
+            "a lease was not renewed at once", r"ha-database: the lease was not renewed: "
+        ),
+        "member/ended": event(
+            "a broker dropped all it had, taken over or without a lease",
+            r" ERROR \S+ ha-database: .* this broker answers no client any more$",
+        ),
+    },
+)
+
+
 class HaDatabase(Policy):
     """A cluster in which each broker is a pair of its own, and all share the database."""
 
     name = "ha-database"
+    events = _EVENTS
     description = (
         "brokers that share a database; any of them takes over from any other (Sun 4.1, "
         "high-availability clusters)"

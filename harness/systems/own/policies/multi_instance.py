@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from harness.interface import Address, NodePlan
+from harness.interface import Address, Event, NodePlan
 from harness.systems import store
+from harness.systems.own.policies.event import event, needing
 from harness.systems.own.policies.policy import Policy
 
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = {
@@ -25,10 +26,36 @@ The file server's lease in a test is as long as ``lock-expiration`` (``harness.s
 """
 
 
+_EVENTS: Final[Mapping[str, Event]] = needing(
+    "instances",
+    {
+        "instance/stood-by": event(
+            "an instance of a queue manager stood by",
+            r"a standby instance of queue manager \S+ has been started",
+        ),
+        "instance/switched-over": event(
+            "a queue manager was switched over",
+            r"queue manager \S+ ended, permitting switchover",
+            ("stop", "switch-over"),
+        ),
+        "instance/ended-together": event(
+            "a standby instance ended with its queue manager, or alone",
+            r" INFO \S+ standby queue manager instance \S+ ended$",
+            ("stop", "switch-over"),
+        ),
+        "instance/refused": event(
+            "an instance was refused, since others run",
+            r" ERROR \S+ queue manager \S+ already has ",
+        ),
+    },
+)
+
+
 class MultiInstance(Policy):
     """A policy with two instances of each queue manager."""
 
     name = "multi-instance"
+    events = _EVENTS
     description = (
         "queue managers with an active and a standby instance on a network file system (WebSphere MQ 7.0.1)"
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from harness.interface import Address, NodePlan, TestSpec
+from harness.interface import Address, Event, NodePlan, TestSpec
 
 
 class Policy:
@@ -29,6 +30,12 @@ class Policy:
     configured: ClassVar[tuple[str, ...]] = ()
     """The configured role of each broker of a pair, if no property decides it."""
 
+    events: ClassVar[Mapping[str, Event]] = {}
+    """What its brokers report in their logs, by name, besides what all brokers do."""
+
+    traits: ClassVar[tuple[str, ...]] = ()
+    """The traits of its clusters that events may need, besides those that the nodes show."""
+
     draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """The values that a search draws from, by the property's dotted name, whatever the nodes."""
 
@@ -39,6 +46,16 @@ class Policy:
         """
         del spec
         return self.configured
+
+    def layout(self, spec: TestSpec) -> Iterator[tuple[str, int, str]]:
+        """Yield the pair, the number within it and the configured role of each broker.
+
+        Raises UsageError that names the property.
+        """
+        roles = self.roles(spec)
+        for pair in string.ascii_lowercase[: spec.pairs]:
+            for number, role in enumerate(roles, 1):
+                yield pair, number, role
 
     def in_database(self, spec: TestSpec) -> bool:
         """Return whether all brokers of the test share a database. Raises UsageError."""

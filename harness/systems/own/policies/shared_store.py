@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import Address, NodePlan, TestSpec
+from harness.interface import Address, Event, NodePlan, TestSpec
 from harness.systems import store
 from harness.systems.own import database_plan
+from harness.systems.own.policies.event import event, needing
 from harness.systems.own.policies.policy import Policy
 
 _SECTION: Final = "ha-policy.shared-store"
@@ -29,10 +30,55 @@ silent broker (1.25 s, ``workloads.connection``) before that broker is replaced.
 """
 
 
+_EVENTS: Final[Mapping[str, Event]] = needing(
+    "locks",
+    {
+        "lock/waited": event(
+            "a broker waited for the live lock",
+            r" INFO \S+ waiting for the live lock, next in line",
+            ("shared-store",),
+        ),
+        "lock/waited-behind": event(
+            "a backup waited behind another",
+            r" INFO \S+ waiting for the live lock, behind another backup",
+            ("shared-store",),
+        ),
+        "lock/taken": event(
+            "a broker got the live lock and served",
+            r" INFO \S+ live as node \S+, life \d+ of the shared",
+            plays="taker",
+        ),
+        "lock/in-doubt": event(
+            "a live stopped answering, since its lock was not confirmed",
+            r" WARNING \S+ the store has not confirmed the live lock for ",
+        ),
+        "lock/confirmed-again": event(
+            "a live went on, its lock confirmed again",
+            r" INFO \S+ the store has confirmed the live lock again",
+        ),
+        "lock/lost": event(
+            "a live ended itself, since its lock was lost or not confirmed in time",
+            r" ERROR \S+ (?:the live lock is lost|the store has not confirmed the live lock).* and ends$",
+        ),
+        "lock/passive": event(
+            "a broker that could have become live stayed passive",
+            r" INFO \S+ staying passive: ",
+            ("shared-store",),
+        ),
+        "lock/handed-back": event(
+            "a broker gave a master its place back",
+            r" INFO \S+ failback: the master waits for its place",
+            ("shared-store",),
+        ),
+    },
+)
+
+
 class SharedStore(Policy):
     """A policy with a master and its slaves; the broker that has the lock of the store is live."""
 
     name = "shared-store"
+    events = _EVENTS
     description = (
         "live-backup pairs, or one live and several backups, on a shared directory or "
         "database; the broker with its lock is live (AMQ 17.3.2)"
