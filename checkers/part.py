@@ -512,7 +512,7 @@ def answer(
             if "delivery" in groups:
                 marking = partial(delivery.marks, columns, places, slice_lives, question.of_messages, before)
                 _attempt("delivery", question.limit_s, marks, failed, marking)
-    if groups and lives:
+    if lives:
         every = joined(lives)
         died = died_unread(every.place, every.sent, every.unread, places, question.ends, question.promises)
         messages = Messages(
@@ -554,8 +554,8 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _TooLongError
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -658,8 +658,7 @@ def questions(
         rows = _judged(from_table(renamed(table), places), question)
         of_gaps.append(availability.questions(rows, places, gaps))
         of_groups.append(availability.attempts(rows, places, troubled, brokers))
-    bound_ns = question.bound_ns
-    groups = availability.in_groups(of_groups, places, list(brokers), bound_ns) if of_groups else ()
+    groups = availability.in_groups(of_groups, places, list(brokers), question.bound_ns)
     return WindowAnswers(of_gaps, groups)
 
 
