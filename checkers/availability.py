@@ -101,13 +101,12 @@ class Slots:
 
 
 class Gap(NamedTuple):
-    """A span of indexes, ends excluded, in which no row of ``key`` is ``ok``; ``end`` in ns."""
+    """A span of indexes, ends excluded, in which no row of ``key`` is ``ok``."""
 
     run: int
     key: str
     after: int
     before: int
-    end: int
 
 
 def judged(rows: Rows, ends: Ends, promises: Promises) -> Rows:
@@ -135,7 +134,7 @@ def _refused_late(rows: Rows, ends: Ends, promises: Promises) -> Numbers:
     wait, timeouts = waiting_ns(promises), rows.of(TIMEOUT)
     if not len(refused) or (wait is None and not len(timeouts)):
         return refused[:0]
-    refused = refused[(rows.process[refused] >= 0) & (rows.session[refused] != NONE)]
+    refused = refused[rows.session[refused] != NONE]
     run, session, time = rows.run[refused], rows.session[refused], rows.time[refused]
     pairs = np.concatenate([timeouts, refused])
     pair_number = _numbered(rows.id[pairs], rows.session[pairs])
@@ -162,7 +161,7 @@ def _questions_of(rows: Rows, answers: Numbers) -> Numbers:
 
     Questions and answers are positions of rows; -1: no row has the question.
     """
-    invokes = np.flatnonzero((_operations(rows) >= 0) & rows.type.are("invoke"))
+    invokes = np.flatnonzero(rows.type.are("invoke"))
     invokes = invokes[np.isin(rows.process[invokes], rows.process[answers])]
     at = np.sort(np.concatenate([invokes, answers]))
     keys = rows.id[at], rows.process[at], rows.f.codes[at]
@@ -335,9 +334,9 @@ def _gaps(key: Key, slots: Slots, bound_ns: int) -> Iterator[Gap]:
     since = np.concatenate(([asked_at.min()], ok_end[ok]))
     after = np.concatenate(([-1], ok_last[ok]))
     for n in np.flatnonzero(ok_begin[ok] - since[:-1] > bound_ns).tolist():
-        yield Gap(*key, int(after[n]), int(ok_first[ok[n]]), int(ok_begin[ok[n]]))
+        yield Gap(*key, int(after[n]), int(ok_first[ok[n]]))
     if end.max() - since[-1] > bound_ns:
-        yield Gap(*key, int(after[-1]), int(last.max()) + 1, int(end.max()))
+        yield Gap(*key, int(after[-1]), int(last.max()) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,14 +487,13 @@ def in_groups(
         getattr(operations, name)[order] for name in GroupOperations.__slots__
     )
     failed = ~asking & ~ok
-    after = np.concatenate(([False], ok[:-1])) if len(ok) else ok
-    pause_number = segments(key, np.cumsum(after))  # from after one ok to the next
+    pause_number = segments(key, np.cumsum(ok))  # from one ok to the next
     at = np.arange(len(key))
     first = lowest(pause_number[asking], at[asking], len(key))
     last = highest(pause_number[failed], at[failed], len(key))
     asked_before = np.concatenate(([0], np.cumsum(asking)))
     outages = []
-    for n in np.flatnonzero((first != NONE) & (last != NONE) & (last > first)).tolist():
+    for n in np.flatnonzero((first != NONE) & (last != NONE)).tolist():
         low, high = int(first[n]), int(last[n])
         if time[high] - time[low] > bound_ns and asked_before[high + 1] - asked_before[low] >= ATTEMPTS:
             shown_rows = at[low:high][asking[low:high]][:ATTEMPTS]
