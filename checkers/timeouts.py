@@ -93,7 +93,7 @@ class Lapses:
 
     def are_late(self, at: Numbers) -> Flags:
         """Return which acknowledgements at some positions are late."""
-        return np.isin(at, self.late) if len(self.late) else np.zeros(len(at), dtype=bool)
+        return np.isin(at, self.late)
 
     def lapse_of(self, at: Numbers) -> Numbers:
         """Return when (ns) the deliveries at some positions lapse; a position of -1 never does."""
@@ -173,18 +173,15 @@ def _late(rows: Rows, lapses_found: Lapses) -> Numbers:
     """
     has_lapse = marked(rows.id[lapses_found.at], rows.messages)
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_OK)
-    at = at[has_lapse[rows.id[at]] & (rows.session[at] != NONE)]
+    at = at[has_lapse[rows.id[at]]]
     at = at[ordered(rows.id[at], rows.session[at], rows.index[at])]
-    nothing: Numbers = np.zeros(0, dtype=np.int64)
-    if not len(at):
-        return nothing
     kind, segment = rows.kind[at], segments(rows.id[at], rows.session[at])
     order_places = np.arange(len(at))
 
     def latest(of_kind: int) -> Numbers:
         """Return the last row of a kind up to each row; -1 if its segment has none."""
         last = np.maximum.accumulate(np.where(kind == of_kind, order_places, -1))
-        return np.where((last >= 0) & (segment[last] == segment), last, -1)
+        return np.where(segment[last] == segment, last, -1)
 
     delivery_rows, ack_rows = latest(DELIVER), latest(ACK_INVOKE)
     oks = np.flatnonzero((kind == ACK_OK) | (kind == NACK_OK))
@@ -287,9 +284,7 @@ class _Look:
         self._since, self._ends = since, ends
         self._numbers = {int(position): n for n, position in enumerate(at.tolist())}
         other_rows = rows.of(*_ASKED, *_ANSWERED, TIMEOUT)
-        other_rows = other_rows[
-            marked(rows.id[at], rows.messages)[rows.id[other_rows]] & (rows.session[other_rows] != NONE)
-        ]
+        other_rows = other_rows[marked(rows.id[at], rows.messages)[rows.id[other_rows]]]
         self._at = np.concatenate([at, other_rows])
         self._at = self._at[ordered(rows.id[self._at], rows.index[self._at])]
 
@@ -427,7 +422,7 @@ def taken_back_unread(
     since = timed.since_of(order)
     settled = lowest(ids[settles != NONE], settles[settles != NONE], rows.messages)[ids]
     late = delivering & ~result & (settled != NONE) & (settled < index)
-    late &= (since == NONE) | (since + wait <= time)
+    late &= since + wait <= time
     session, asking = rows.session[order], rows.kind[order] == ACK_INVOKE
     for n in np.flatnonzero(late).tolist():
         begin, end = np.searchsorted(ids, (ids[n], ids[n] + 1)).tolist()
@@ -438,7 +433,7 @@ def taken_back_unread(
             acks_before = same_session[asking[same_session] & (same_session < ack)]
             before = acks_before[-1] if len(acks_before) else ack
             deliveries_before = same_session[delivering[same_session] & (same_session < before)]
-            if not len(deliveries_before) or (since[n] != NONE and since[n] + wait > settles_ns[ack]):
+            if not len(deliveries_before) or since[n] + wait > settles_ns[ack]:
                 return False
             e = deliveries_before[-1]
             return not is_older((marks[e], counts[e]), (marks[n], counts[n]), promises)
