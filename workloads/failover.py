@@ -42,6 +42,10 @@ class Client(Protocol):
     def unclean_at(self) -> float | None:
         """The loop time of the latest end of a connection that the broker may not have noticed."""
 
+    @property
+    def away(self) -> bool:
+        """True while it has left by its own choice: it sends nothing then."""
+
     async def run(self) -> None:
         """Connect, and again whenever the connection ends; returns after ``finish``."""
 
@@ -100,6 +104,11 @@ class FailoverClient:
         self._processes = Processes(context.recorder)
         self._finishing = False
         self._refused = False
+
+    @property
+    def away(self) -> bool:
+        """False: it leaves only at the end."""
+        return False
 
     async def run(self) -> None:
         """Connect, and again whenever the connection ends; returns after ``finish``.

@@ -132,9 +132,14 @@ class Slot:
     def send(self) -> None:
         """Send the stream's next message.
 
-        Without a connection the operation fails at once: nothing was sent.
+        Without a connection the operation fails at once: nothing was sent. A client that is away by
+        its own choice sends nothing: a send that failed for that reason would say of the broker
+        that it did not answer.
         """
         stream = self._stream
+        if stream.client.away:
+            self._on_idle(self, False)
+            return
         self._next()
         body = stream.writer.encode(self._message, self._sequence)
         self._digest, self._headers = digest(body), stamp.sent(self._message)

@@ -161,6 +161,11 @@ class Asker:
         """The loop time of the requester's latest unclean end of a connection."""
         return self.requester.unclean_at
 
+    @property
+    def away(self) -> bool:
+        """True from when the requester was told to leave until it connects again."""
+        return self.requester.leaving
+
     async def run(self) -> None:
         """Wait until cancelled: there is nothing to do."""
         await asyncio.Event().wait()

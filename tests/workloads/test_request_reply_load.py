@@ -62,6 +62,12 @@ def test_a_request_names_the_queue_of_its_own_connection(rows):
     assert all(owner[json.loads(row["value"])["reply_to"]] == row["connection"] for row in asked)
 
 
+def test_a_requester_that_has_left_by_its_own_choice_sends_nothing(rows):
+    """A send that failed because its client had left would say that the broker did not answer."""
+    away = [row for row in rows if (row["f"], row["type"], row["error"]) == ("send", "fail", "not connected")]
+    assert not away
+
+
 def test_nearly_every_request_is_answered_and_the_reply_read(rows):
     asked = len(of(rows, "send", "ok", temporary=False))
     read = {row["message"] for row in of(rows, "ack", "ok", temporary=True)}
