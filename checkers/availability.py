@@ -91,8 +91,8 @@ class Slots:
     """The extremes of one key in each slot: one row for each slot's ``number``, in order.
 
     ``lows`` has the first ``ok`` and the first question (index and ns of each), ``FAR`` where there
-    was none. ``highs`` has the last ``ok`` and the last row of any kind (index and ns of each), -1
-    where there was none.
+    was none. ``highs`` has the last ``ok`` and the last row of any kind (index and ns of each),
+    ``NONE`` where there was none.
     """
 
     number: Numbers
@@ -286,7 +286,7 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
         [_values_at(column, p[filled], FAR) for p in firsts for column in (rows.index, rows.time)]
     )
     highs = np.column_stack(
-        [_values_at(column, p[filled], -1) for p in lasts for column in (rows.index, rows.time)]
+        [_values_at(column, p[filled], NONE) for p in lasts for column in (rows.index, rows.time)]
     )
     key, number = used[filled] // size, used[filled] % size + low
     result = {}
@@ -311,7 +311,7 @@ def merged(parts: Iterable[Mapping[Key, Slots]]) -> dict[Key, Slots]:
 def _merged(same_key: Sequence[Slots]) -> Slots:
     number, inverse = np.unique(np.concatenate([slots.number for slots in same_key]), return_inverse=True)
     lows = np.full((len(number), 4), FAR, dtype=np.int64)
-    highs = np.full((len(number), 4), -1, dtype=np.int64)
+    highs = np.full((len(number), 4), NONE, dtype=np.int64)
     np.minimum.at(lows, inverse, np.concatenate([slots.lows for slots in same_key]))
     np.maximum.at(highs, inverse, np.concatenate([slots.highs for slots in same_key]))
     return Slots(number, lows, highs)
@@ -513,14 +513,15 @@ class Late(NamedTuple):
     ``ok``: one of them was ``ok``. ``ok_until`` is the last row of the whole run that was ``ok``:
     its index and its time (ns). ``asked`` is the question that was asked last among the operations
     that failed, ``ended`` the row that answered it (-1: none). ``failed_ns`` is when the last
-    failed operation ended.
+    failed operation ended. Times are ``NONE`` where there is no such row: a clock may begin below
+    zero.
     """
 
     ok: bool = False
-    ok_until: tuple[int, int] = (-1, -1)
+    ok_until: tuple[int, int] = (-1, NONE)
     asked: int = -1
     ended: int = -1
-    failed_ns: int = -1
+    failed_ns: int = NONE
 
     def merged(self, other: Late) -> Late:
         """Return both as one: the later of their rows and times, ``ok`` if either is."""

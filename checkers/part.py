@@ -696,7 +696,7 @@ def effects(
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """Return the effects of some transactions, from all slices, and the names of their places."""
     places = PlaceTable()
-    tables = (question.rows(table, places) for table in part.slices(READ))
+    tables = (question.rows(table, places) for table in part.slices([*READ, "time_low"]))
     all_effects = joined(
         transactions.effects_of(_effects(rows, places, question), transaction_keys) for rows in tables
     )

@@ -257,13 +257,22 @@ def certainly_taken_back(rows: Sequence[Row], d: Row, until: int, options: Check
 def refused_late(rows: Sequence[Row], previous: Row, options: CheckOptions) -> bool:
     """Return whether a nack of an earlier delivery may have refused ``previous`` after a time-out.
 
-    The nack was invoked before ``previous`` was read, and not answered by then.
+    The nack was invoked before ``previous`` was read, and not answered by then. What a session
+    refuses before it has got the message at all refuses nothing.
     """
     if options.broker.ack_wait_s is None and not any(r["f"] == "timeout" for r in rows):
         return False
-    nacks = [r for r in rows if r["f"] == "nack" and r.get("session") == previous["session"]]
-    before = [r["type"] for r in nacks if r["index"] < previous["index"]]
-    return before.count("invoke") > len(before) - before.count("invoke")
+    unanswered, has_message = 0, False
+    for r in rows:
+        if r.get("session") != previous["session"] or r["index"] >= previous["index"]:
+            continue
+        if r["f"] == "deliver":
+            has_message = True
+        elif r["f"] == "nack" and r["type"] == "invoke":
+            unanswered += has_message
+        elif r["f"] == "nack":
+            unanswered = max(unanswered - 1, 0)
+    return unanswered > 0
 
 
 def is_late(

@@ -33,7 +33,7 @@ from checkers.availability import (
     waiting,
 )
 from checkers.instance import Instance
-from checkers.rows import PlaceTable, Rows, from_table
+from checkers.rows import NONE, PlaceTable, Rows, from_table
 from checkers.verdict import CheckOptions, Promises
 
 BOUND = 10 * S
@@ -129,6 +129,11 @@ CASES: dict[str, tuple[list[Row], CheckOptions, set[str]]] = {
         [HEALED, *tried([12], "ok"), *tried([25, 34], "fail")], OPTIONS, set()),
     "a failure to recover that the harness reports is found once": (
         [HEALED, *FAILED, phase(25, "not-recovered")], OPTIONS, NOT_RECOVERED),
+    "a success less than the bound before the last failure is a recovery below zero, too": (
+        [phase(-40, "heal"), *tried([-31], "ok"), *tried([-28, -23], "fail")], OPTIONS, set()),
+    "a silence below zero is one": (
+        [*tried([-40], "ok"), *tried([-38, -30, -20], "fail")], OPTIONS,
+        {"operation send", 'queue "q", send', 'group "g" of queue "q", send'}),
     "a clock may begin below zero": (
         [phase(-40, "heal"), *tried([-25], "fail", message=1)], OPTIONS, NOT_RECOVERED),
 }  # fmt: skip
@@ -228,7 +233,7 @@ def test_slots_have_the_first_and_last_rows_of_each_key_in_each_span_as_long_as_
     assert {key: (*some.lows.tolist(),) for (_, key), some in found.items()} == lows
     for some in found.values():
         assert some.number.tolist() == [0, 2]
-        assert some.highs.tolist() == [[3, 4 * S, 5, 6 * S], [-1, -1, 7, 26 * S]]
+        assert some.highs.tolist() == [[3, 4 * S, 5, 6 * S], [NONE, NONE, 7, 26 * S]]
 
 
 def test_groups_in_which_an_operation_of_a_client_was_not_ok_are_troubled():

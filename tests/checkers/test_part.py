@@ -166,6 +166,7 @@ CONFIRMED = [
     )
 ]  # fmt: skip
 LAX = msgspec.structs.replace(OPTIONS, broker=Promises(ack_wait_s=0.03, refuses_stale_acks=False))
+WAITING = msgspec.structs.replace(OPTIONS, broker=Promises(ack_wait_s=0.03))
 ACKED_LATE = [
     *joined(0, 1), *send(10, 1), *answer(102, 1), *left(105, 1), *kept(108, 1), *finished(110),
 ]  # fmt: skip
@@ -188,6 +189,12 @@ CASES: dict[str, tuple[list[Row], CheckOptions, set[tuple[str, str | None]]]] = 
         [*ACKED_LATE, *deliver(100, 1, time_low=95 * MS)], LAX, {("resurrected", None)}),
     "an acknowledgement long after its message may have been sent settles nothing": (
         [*ACKED_LATE, *deliver(100, 1)], LAX, set()),
+    "a commit is torn if its acknowledgement, soon after its message was asked for, did not happen": (
+        [*joined(0, 1), *joined(4, 3), *send(10, 1), *deliver(100, 1, 1, time_low=95 * MS),
+         *answer(102, 1, 1, transaction=9), *send(104, 2, transaction=9, group="h"),
+         *end(106, "commit", 9), *deliver(110, 2, 3, group="h"), *joined(112, 2),
+         *deliver(120, 1, 2, redelivered=True)], WAITING,
+        {("duplicate", None), ("torn-transaction", "9")}),
     # ------------------------------------------------------------------------------------- topics
     "that acknowledgements of one subscription are refused is told, though another confirms its own": (
         [*SUBSCRIBED, *send(4, 1, queue=NEWS), *deliver(19, 1, 1, **OF_D), *REFUSED,

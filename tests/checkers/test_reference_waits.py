@@ -43,6 +43,13 @@ HELD = [*BOTH, *send(4, 1), *deliver(6, 1)]
 SECOND = [*answer(32, 1, 2)]
 
 CASES: dict[str, tuple[list[Row], Promises, set[str]]] = {
+    # ------------------------------------------------------------------------------ what is refused
+    "a session that refuses what it has not got refuses nothing": (
+        [*joined(0, 1), *send(4, 1), o(6, 11, "invoke", "nack", 1, session=1), *deliver(8, 1),
+         *again(12)], WAITS, {"duplicate"}),
+    "what it has got, and refuses, may come again": (
+        [*joined(0, 1), *send(4, 1), *deliver(6, 1), o(8, 11, "invoke", "nack", 1, session=1),
+         *again(12)], WAITS, set()),
     # -------------------------------------------------------------------------------- who holds it
     "two hold it at once": (two(30), NO_WAIT, DOUBLE),
     "not if the broker had taken it back from the first": (two(30), WAITS, set()),
