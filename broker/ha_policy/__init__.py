@@ -15,7 +15,7 @@ from broker.ha_policy.database_store import DatabaseStoreSection
 from broker.ha_policy.ha_database import HaDatabaseSection
 from broker.ha_policy.multi_instance import MultiInstanceSection
 from broker.ha_policy.replication import MasterSection, ReplicationRole, ReplicationSection, SlaveSection
-from broker.ha_policy.section import PolicySection, unused_database
+from broker.ha_policy.section import PolicySection
 from broker.ha_policy.shared_store import (
     SharedStoreMaster,
     SharedStoreRole,
@@ -68,7 +68,7 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         tables = self._tables()
         if len(tables) > 1:
             return f"ha-policy has {' and '.join(tables)}: a broker has one policy"
-        return unused_database(database) if self.chosen is None else self.chosen.problem(cluster, database)
+        return (self.chosen or PolicySection()).problem(cluster, database)
 
     def _tables(self) -> dict[str, PolicySection]:
         return {

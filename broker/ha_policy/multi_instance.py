@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from broker.ha_policy.database_store import DatabaseStoreSection
 from broker.ha_policy.lease import lease_problem
-from broker.ha_policy.section import PolicySection, unused_database
+from broker.ha_policy.section import PolicySection
 from broker.ha_policy.shared_store import SharedStoreRole
 from broker.section import ClusterSection
 
@@ -50,6 +50,6 @@ class MultiInstanceSection(SharedStoreRole, PolicySection, frozen=True, kw_only=
                 f"ha-policy.multi-instance.data-directory and log-directory are both {self.data_directory!r}:"
                 " they must be two directories"
             )
-        return unused_database(database) or lease_problem(
+        return super().problem(cluster, database) or lease_problem(
             "ha-policy.multi-instance", self.lock_renew_period, self.lock_expiration
         )

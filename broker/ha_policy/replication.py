@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from broker.ha_policy.database_store import DatabaseStoreSection
-from broker.ha_policy.section import PolicySection, role_problem, unused_database
+from broker.ha_policy.section import PolicySection, role_problem
 from broker.section import ClusterSection, Milliseconds, Positive, Section, Unlimited
 
 
@@ -65,4 +65,6 @@ class ReplicationSection(PolicySection, frozen=True, kw_only=True):
 
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
         """Return what is wrong with the section; "" if nothing is."""
-        return role_problem("replication", self.master, self.slave, cluster) or unused_database(database)
+        return role_problem("replication", self.master, self.slave, cluster) or super().problem(
+            cluster, database
+        )

@@ -1,4 +1,4 @@
-"""The base of the tables below [ha-policy], and the checks that several of them need."""
+"""The base of the tables below [ha-policy], and the check of those with a partner."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ class PolicySection(Section, frozen=True, kw_only=True):
         return None
 
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
-        """Return what is wrong with the section, or between it and the others; "" if nothing is."""
-        raise NotImplementedError
+        """Return what is wrong with the section, or between it and the others; "" if nothing is.
+
+        A policy needs neither, unless it says so: then a database is of no use.
+        """
+        del cluster
+        if database is None:
+            return ""
+        return "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"
 
 
 def role_problem(
@@ -31,10 +37,3 @@ def role_problem(
     if cluster is None:
         return f"ha-policy.{name} wants a [cluster] section: that is where the partner is found"
     return ""
-
-
-def unused_database(database: DatabaseStoreSection | None) -> str:
-    """Return what is wrong with a database that the policy does not use; "" if there is none."""
-    if database is None:
-        return ""
-    return "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"
