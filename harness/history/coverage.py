@@ -90,7 +90,7 @@ def possible(
     kinds: Collection[str],
     workload: str,
     events: Mapping[str, Event],
-    of_policy: Collection[str] = (),
+    policy_traits: Collection[str],
 ) -> frozenset[str]:
     """Return the names of what can happen if these brokers meet these kinds of faults.
 
@@ -98,7 +98,7 @@ def possible(
     news if no broker votes: listed among what might have happened, it would hide the rest. Whatever
     is in doubt counts as possible.
     """
-    traits = {*kinds, *_traits(nodes, workload), *of_policy}
+    traits = {*kinds, *_traits(nodes, workload), *policy_traits}
     needs: dict[str, tuple[tuple[str, ...], ...]] = {
         name: (_NEEDS[name],) if name in _NEEDS else () for name in _COUNTED
     }
@@ -113,20 +113,12 @@ def never(campaign: Iterable[Mapping[str, int]], among: Iterable[str]) -> list[s
 
 
 def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
-    """Yield the traits of a cluster and its load, in the words of ``_NEEDS``."""
+    """Yield the traits that the nodes and the load of a test show, in the words of ``_NEEDS``."""
     roles = {node.configured for node in nodes}
     if len(nodes) > 1:
         yield "several"
     if roles & {"slave", "instance"}:
         yield "backups"
-    if "slave" in roles and all(node.database is None and node.store is None for node in nodes):
-        yield "replication"
-    elif "slave" in roles:
-        yield from ("locks", "shared-store")
-    if "instance" in roles:
-        yield from ("locks", "instances")
-    if "member" in roles:
-        yield "members"
     yield "files" if any(node.database is None for node in nodes) else "database"
     if grouped(workload):
         yield "groups"

@@ -123,7 +123,7 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in one line.
 
     ``variants`` are properties of a spec that give its brokers other things that can break.
-    ``traits`` are what events may need (``Event.needs``), besides what the nodes of a test show.
+    ``traits`` are words for what its clusters have, as events need them (``Event.needs``).
     """
 
     description: str

@@ -16,7 +16,8 @@ REPLICATION_ALONE = {"vote", "sync", "failback", "failover"}
 def possible(policy, kinds, workload="groups", **properties):
     spec = TestSpec(name="t", policy=policy, properties=properties)
     system = registry.of(spec)
-    return coverage.possible(system.plan(spec), kinds, workload, system.events)
+    traits = system.policies[policy].traits
+    return coverage.possible(system.plan(spec), kinds, workload, system.events, traits)
 
 
 def families(names):

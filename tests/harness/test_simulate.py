@@ -260,8 +260,13 @@ def test_coverage_names_what_happened_and_what_never_did():
     assert cut.coverage["vote/live-lost"] == 1
     assert cut.coverage["vote/granted"] >= 2
     assert cut.coverage["fault/partition/isolate-live"] == 1
+    system = registry.of(cut.spec)
     among = coverage.possible(
-        registry.of(cut.spec).plan(cut.spec), ["kill", "pause", "partition"], cut.spec.workload, EVENTS
+        system.plan(cut.spec),
+        ["kill", "pause", "partition"],
+        cut.spec.workload,
+        EVENTS,
+        system.policies[cut.spec.policy].traits,
     )
     never = coverage.never([kill.coverage, cut.coverage], among)
     assert "fault/pause" in never

@@ -71,10 +71,15 @@ class ArtemisSystem(Management):
     name = "artemis"
     summary = "Apache ActiveMQ Artemis 2.40 or later, and the AMQ Broker 7 made from it"
     policies: Mapping[str, PolicySummary] = {
-        REPLICATION: PolicySummary(description="pairs; the backup has a copy, quorum votes decide"),
-        LOCK_MANAGER: PolicySummary(description="pairs; the backup has a copy, a lock in ZooKeeper decides"),
+        REPLICATION: PolicySummary(
+            description="pairs; the backup has a copy, quorum votes decide", traits=("replication",)
+        ),
+        LOCK_MANAGER: PolicySummary(
+            description="pairs; the backup has a copy, a lock in ZooKeeper decides", traits=("replication",)
+        ),
         SHARED_STORE: PolicySummary(
-            description="pairs on a shared directory; the broker with its lock is live"
+            description="pairs on a shared directory; the broker with its lock is live",
+            traits=("locks", "shared-store"),
         ),
         STANDALONE: PolicySummary(description="a cluster of brokers without backups"),
     }

@@ -49,9 +49,13 @@ class ClassicSystem(Management):
     summary = "Apache ActiveMQ Classic, 5.17 and 5.18"
     policies: Mapping[str, PolicySummary] = {
         SHARED_STORE: PolicySummary(
-            description="pairs on a shared directory; the broker with its lock serves"
+            description="pairs on a shared directory; the broker with its lock serves",
+            traits=("locks", "shared-store"),
         ),
-        JDBC: PolicySummary(description="pairs on PostgreSQL; the broker with the lease or lock serves"),
+        JDBC: PolicySummary(
+            description="pairs on PostgreSQL; the broker with the lease or lock serves",
+            traits=("locks", "shared-store"),
+        ),
         NETWORK: PolicySummary(
             description="brokers with separate stores that forward messages to each other"
         ),

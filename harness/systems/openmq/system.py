@@ -52,7 +52,9 @@ class OpenmqSystem(Management):
         CONVENTIONAL: PolicySummary(
             description="brokers with separate stores; each delivers messages of all"
         ),
-        HA_DATABASE: PolicySummary(description="brokers on PostgreSQL; each takes over from any other"),
+        HA_DATABASE: PolicySummary(
+            description="brokers on PostgreSQL; each takes over from any other", traits=("members",)
+        ),
     }
     dialect = Dialect(
         nacks=False,

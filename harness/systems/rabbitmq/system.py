@@ -46,7 +46,8 @@ class RabbitmqSystem(Management):
     summary = "RabbitMQ 3.10 to 4.3: quorum queues over STOMP"
     policies: Mapping[str, PolicySummary] = {
         QUORUM_QUEUES: PolicySummary(
-            description="nodes of one cluster; a majority of each queue's members decides"
+            description="nodes of one cluster; a majority of each queue's members decides",
+            traits=("members",),
         ),
     }
     patience = Patience(start_s=150.0, settle_s=60.0, silence_s=2.0, vacancy_s=30.0, restart_s=60.0)

@@ -15,4 +15,4 @@ def event(meaning: str, line: str, *needs: tuple[str, ...], plays: str = "") -> 
 
 def needing(trait: str, events: Mapping[str, Event]) -> dict[str, Event]:
     """Return the same events, each of which also needs a trait of the cluster."""
-    return {name: one._replace(needs=((trait,), *one.needs)) for name, one in events.items()}
+    return {name: event._replace(needs=((trait,), *event.needs)) for name, event in events.items()}

@@ -66,6 +66,7 @@ class HaDatabase(Policy):
 
     name = "ha-database"
     events = _EVENTS
+    traits = ("members",)
     description = (
         "brokers that share a database; any of them takes over from any other (Sun 4.1, "
         "high-availability clusters)"

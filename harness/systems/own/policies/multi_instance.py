@@ -56,6 +56,7 @@ class MultiInstance(Policy):
 
     name = "multi-instance"
     events = _EVENTS
+    traits = ("locks", "instances")
     description = (
         "queue managers with an active and a standby instance on a network file system (WebSphere MQ 7.0.1)"
     )

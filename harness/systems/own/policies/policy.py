@@ -34,7 +34,7 @@ class Policy:
     """What its brokers report in their logs, by name, besides what all brokers do."""
 
     traits: ClassVar[tuple[str, ...]] = ()
-    """The traits of its clusters that events may need, besides those that the nodes show."""
+    """The traits of its clusters, as in ``harness.interface.PolicySummary``."""
 
     draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """The values that a search draws from, by the property's dotted name, whatever the nodes."""

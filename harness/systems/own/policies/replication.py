@@ -131,6 +131,7 @@ class Replication(Policy):
 
     name = "replication"
     events = _EVENTS
+    traits = ("replication",)
     description = (
         "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)"
     )

@@ -79,6 +79,7 @@ class SharedStore(Policy):
 
     name = "shared-store"
     events = _EVENTS
+    traits = ("locks", "shared-store")
     description = (
         "live-backup pairs, or one live and several backups, on a shared directory or "
         "database; the broker with its lock is live (AMQ 17.3.2)"
