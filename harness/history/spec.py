@@ -56,7 +56,7 @@ def validate(spec: TestSpec) -> None:
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{_flag(name)} is {value}: it must be a number")
     for name, field in FIELDS.items():
-        if (value := getattr(spec, name)) is not None and (broken := field.limit_broken(value)):
+        if (value := getattr(spec, name)) is not None and (broken := field.broken_limit(value)):
             raise UsageError(f"{_flag(name)} is {value}: it must be {broken}")
     if not spec.name.isprintable():
         raise UsageError(f"--name is {spec.name!r}: it must be one line of text")

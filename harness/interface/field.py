@@ -17,7 +17,8 @@ class Field:
 
     ``meaning`` is printed by ``--help`` and in the reference; it has no full stop at its end.
     ``flag`` is the option that gives the field, "--on/--off" for one that is on by default; None if
-    only files give it. ``usual`` says what holds if it is not given, where the default does not.
+    only files give it. ``usual`` is printed instead of a default that does not
+    say what holds.
 
     ``least``, ``above`` and ``most`` are the limits of a number: at least, more than, at most.
 
@@ -34,7 +35,7 @@ class Field:
     drawn: tuple[Any, ...] = ()
     drawn_share: float = 0.25
 
-    def limit_broken(self, value: float) -> str:
+    def broken_limit(self, value: float) -> str:
         """Return which limit a number breaks, as "at least 1"; "" if it keeps them all."""
         if self.least is not None and value < self.least:
             return f"at least {self.least:g}"

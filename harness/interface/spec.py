@@ -268,10 +268,17 @@ class TestSpec(
         float, Field("Seconds that a client waits for an answer", above=0, drawn=(1.0, 2.5))
     ] = 5.0
     unavailable_bound_s: Annotated[
-        float, Field("Seconds without a successful operation after which a queue is unavailable", above=0)
+        float,
+        Field(
+            "Seconds without a successful operation after which a queue or client counts as unavailable",
+            above=0,
+        ),
     ] = 20.0
     recovery_bound_s: Annotated[
-        float, Field("Seconds after a fault in which it may explain that a queue is unavailable", above=0)
+        float,
+        Field(
+            "Seconds after the end of a fault in which it may still explain that nothing succeeds", above=0
+        ),
     ] = 30.0
     quiet_period_s: Annotated[
         float, Field("Seconds without any delivery after which the drain ends", above=0)

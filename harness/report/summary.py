@@ -80,7 +80,7 @@ def _option_words(name: str, flag: str, value: Any) -> list[str]:
         on, _, off = flag.partition("/")
         return [on if value else off]
     if name == "hosts":
-        return [word for host in value for word in (flag, host)]
+        return [word for host in value for word in ("--host" if "@" in host else "--hosts", host)]
     if isinstance(value, tuple):
         return [flag, ",".join(value)] if value else []
     return [flag, _number(value)]
