@@ -65,7 +65,7 @@ class OutcomeUnknownError(DatabaseError):
 
 
 class ConstraintError(DatabaseError):
-    """A row exists already, or a rule of the schema is broken; trying again changes nothing."""
+    """A row or a table exists already, or a rule of the schema is broken."""
 
 
 class UnexpectedCountError(DatabaseError):

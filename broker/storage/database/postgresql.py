@@ -209,7 +209,9 @@ def _translated(error: Exception, *, committing: bool) -> DatabaseError:
     if isinstance(error, DatabaseError):
         return error
     words = (getattr(getattr(error, "diag", None), "message_primary", None) or str(error)).partition("\n")[0]
-    if isinstance(error, errors.IntegrityError):
+    if isinstance(error, errors.IntegrityError | errors.DuplicateTable | errors.DuplicateObject):
+        # A table that another broker makes at the same moment is met by its rows in the catalogue,
+        # which is an integrity error, by its name, or by the type of its rows.
         return ConstraintError(words)
     if isinstance(error, errors.OperationalError):
         sure = isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)

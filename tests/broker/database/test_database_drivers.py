@@ -270,6 +270,18 @@ def test_postgresql_knows_that_what_waited_for_a_lock_did_not_happen(postgresql)
     run_on(postgresql, test)
 
 
+@pytest.mark.parametrize("words", [TABLE.sql, "CREATE TYPE thing AS (name TEXT)"], ids=["table", "type"])
+def test_postgresql_tells_of_a_table_that_another_broker_has_just_made_as_of_a_row(postgresql, words):
+    """Of two brokers that make a table together, one meets its name or the type of its rows."""
+
+    async def test(database):
+        with pytest.raises(ConstraintError):
+            await database.transact([put("a"), Statement(words)], PATIENCE_S)
+        assert await things(database) == []
+
+    run_on(postgresql, test)
+
+
 def test_postgresql_ends_a_transaction_in_which_nothing_is_said_and_frees_its_rows(postgresql):
     """A broker that stands still before its commit must not keep others from taking it over."""
 
