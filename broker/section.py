@@ -66,6 +66,7 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
 
     name: str = "my-cluster"
+    """The same for all brokers of the cluster: brokers with another name are refused."""
     host: str = "0.0.0.0"
     port: Port = 61616
     connector: Annotated[str, Meta(pattern=r".+:\d+$")]

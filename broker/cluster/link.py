@@ -11,25 +11,30 @@ on that.
 The handshake proves the cluster password both ways without sending it: each side answers the
 other's nonce with an HMAC. No side introduces itself before the other has proved itself.
 
-    connecting side        accepting side
-    Hello(user, nonce)  ->
-                        <- Challenge(nonce)
-    Proof               ->
-                        <- Welcome(proof, member)       or Refusal
-    Introduction(member)->
+    connecting side                accepting side
+    Hello(versions, user, nonce)->
+                                <- Challenge(nonce, version)        or Refusal
+    Proof                       ->
+                                <- Welcome(proof, member, shared)   or Refusal
+    Introduction(member, shared)->
+    or Refusal
+
+``shared`` are the properties that all brokers of a cluster have in common. Two clusters may have
+one password, and stay apart because their names differ. Each side compares them once the other has
+proved itself, since they are nothing for strangers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from broker.cluster import messages as m
 from broker.handshake import NONCE_BYTES, Side, is_proof, proof
-from broker.strangers import StrangerLog, address_of
+from broker.strangers import StrangerLog, address_of, printable
 from broker.tls import Layer, TlsError
 
 _log = logging.getLogger(__name__)
@@ -58,7 +63,30 @@ class LinkError(ConnectionError):
 
 
 class LinkRefusedError(LinkError):
-    """The link was refused for a wrong user, password or protocol version: mend the settings."""
+    """The link was refused for settings that must be mended.
+
+    They are the user, the password, the protocol version, or one that the cluster has in common.
+    """
+
+
+class Versions(NamedTuple):
+    """The versions of the protocol that a broker speaks, from the oldest to the newest."""
+
+    oldest: int
+    newest: int
+
+    def __str__(self) -> str:
+        if self.oldest == self.newest:
+            return f"version {self.newest}"
+        return f"versions {self.oldest} to {self.newest}"
+
+    def common(self, other: Versions) -> int | None:
+        """Return the newest version that both speak; None if there is none."""
+        newest = min(self.newest, other.newest)
+        return newest if newest >= max(self.oldest, other.oldest) else None
+
+
+SPOKEN: Final = Versions(m.OLDEST_VERSION, m.VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +100,11 @@ class Terms:
     nonce: Callable[[], bytes]
     member: Callable[[], m.Member]
     """Returns how we introduce ourselves at this moment."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """The properties that all brokers of the cluster have in common, by name."""
+    versions: Versions = SPOKEN
+    differences_told: set[str] = field(default_factory=set)
+    """What was logged of members of other clusters, which try again and again."""
     check_period_s: float = 30.0
     """The ``check-period``: the longest time that a link goes unchecked.
 
@@ -110,6 +143,8 @@ class ClusterLink(asyncio.Protocol):
         self.ttl_s = ttl_s or terms.ttl_s
         self.member: m.Member | None = None
         """The peer, as it last introduced itself."""
+        self.version = terms.versions.newest
+        """The version of the protocol that both sides speak, once they have agreed on it."""
         self.on_open = on_open
         self.on_message: Callable[[m.LinkMessage], None] = _ignore
         self.on_closed: Callable[[str], None] = _ignore
@@ -239,7 +274,8 @@ class ClusterLink(asyncio.Protocol):
         transport.set_write_buffer_limits(high=512 * 1024)
         self.received = self._loop.time()
         if self.connecting:
-            self.send(m.Hello(m.VERSION, self.terms.user, self._ours))
+            versions = self.terms.versions
+            self.send(m.Hello(versions.newest, self.terms.user, self._ours, versions.oldest))
         self._timer = self._loop.call_later(self.terms.handshake_s, self._handshake_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -315,27 +351,38 @@ class ClusterLink(asyncio.Protocol):
         terms = self.terms
         if isinstance(message, m.Refusal):
             reason = message.reason[:REASON_MAX]
-            self._warn(f"cluster: {self.peer} refused the connection: {reason}")
+            text = f"refused the connection: {reason}"
+            if self._proved:
+                self._tell_of_difference(f"cluster: a broker {text}")
+            else:
+                self._warn(f"cluster: {self.peer} {text}")
             self._fail(LinkRefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
-            if message.version != m.VERSION:
-                self._reject(f"cluster protocol version {message.version} is not {m.VERSION}")
+            theirs = Versions(message.version if message.oldest is None else message.oldest, message.version)
+            version = terms.versions.common(theirs)
+            if version is None:
+                self._reject(f"it speaks the cluster protocol in {theirs}, this broker in {terms.versions}")
             elif len(message.nonce) != NONCE_BYTES:
                 self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
             else:
                 # A wrong user is refused as late as a wrong password, and in the same words: a
                 # stranger learns nothing.
                 self._theirs = message.nonce if message.user == terms.user else b"\0" + message.nonce
-                self.send(m.Challenge(self._ours))
+                self.version = version
+                self.send(m.Challenge(self._ours, version))
         elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
             if len(message.nonce) != NONCE_BYTES:
                 self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
                 return
+            if not terms.versions.oldest <= message.version <= terms.versions.newest:
+                self._broken(f"version {message.version} was chosen, and this broker has {terms.versions}")
+                return
             self._theirs = message.nonce
+            self.version = message.version
             self.send(m.Proof(proof(*self._proven("connecting"))))
         elif not self.connecting and isinstance(message, m.Proof) and self._theirs:
             if is_proof(message.digest, *self._proven("connecting")):
-                self.send(m.Welcome(proof(*self._proven("accepting")), terms.member()))
+                self.send(m.Welcome(proof(*self._proven("accepting")), terms.member(), dict(terms.shared)))
                 self._frame_max = m.FRAME_MAX
             else:
                 self._reject("wrong cluster-user or cluster-password")
@@ -344,14 +391,44 @@ class ClusterLink(asyncio.Protocol):
                 self._warn(f"cluster: {self.peer} does not know this broker's cluster-password")
                 self._fail(LinkRefusedError("it does not know this broker's cluster-password"))
                 return
+            difference = self._difference(message.member, message.shared)
+            if difference:
+                self.send(m.Refusal(difference))
+                self._fail(LinkRefusedError(difference), at_once=False)
+                return
             assert self.purpose is not None
-            self.send(m.Introduction(terms.member(), self.purpose))
+            self.send(m.Introduction(terms.member(), self.purpose, dict(terms.shared)))
             self._open(message.member)
-        elif not self.connecting and isinstance(message, m.Introduction) and self._frame_max == m.FRAME_MAX:
+        elif not self.connecting and isinstance(message, m.Introduction) and self._proved:
+            difference = self._difference(message.member, message.shared)
+            if difference:
+                self._tell_of_difference(f"cluster: a broker was refused: {difference}")
+                self.refuse(difference)
+                return
             self.purpose = message.purpose
             self._open(message.member)
         else:
             self._broken(f"{type(message).__name__} was not expected")
+
+    @property
+    def _proved(self) -> bool:
+        """True if the other side has proved that it knows the password."""
+        return self._frame_max == m.FRAME_MAX
+
+    def _difference(self, member: m.Member, shared: Mapping[str, str]) -> str:
+        """Return in which property a broker differs from all brokers of our cluster, or ""."""
+        expected, own_name = self.terms.shared, self.terms.member().name
+        for name in sorted({*expected, *shared}):
+            if expected.get(name) != shared.get(name):
+                their_value, our_value = (_quoted(values.get(name)) for values in (shared, expected))
+                return f"{name} is {their_value} at {member.name} and {our_value} at {own_name}"
+        return ""
+
+    def _tell_of_difference(self, text: str) -> None:
+        """Log once what keeps a broker that knows our password out of our cluster."""
+        if text not in self.terms.differences_told:
+            self.terms.differences_told.add(text)
+            _log.warning("%s", printable(text))
 
     def _proven(self, side: Side) -> tuple[str, Literal["cluster"], Side, bytes, bytes]:
         ours, theirs = self._ours, self._theirs
@@ -420,11 +497,15 @@ class ClusterLink(asyncio.Protocol):
             self._warn(text)
         self.abort(what)
 
-    def _fail(self, error: LinkError) -> None:
+    def _fail(self, error: LinkError, *, at_once: bool = True) -> None:
+        """End a link that could not be made; not ``at_once``, what was written leaves before."""
         self._reason = self._reason or str(error)
         refused, self.on_refused = self.on_refused, _ignore
         refused(error)
-        self.abort(str(error))
+        if at_once:
+            self.abort(str(error))
+        else:
+            self.close(str(error))
 
     def _ended(self, error: LinkError | None = None) -> None:
         if self.closed:
@@ -447,6 +528,10 @@ class ClusterLink(asyncio.Protocol):
             refused(error or LinkError(self._reason))
         self.on_message = self.on_closed = self.on_open = _ignore
         self.ended.set()
+
+
+def _quoted(value: str | None) -> str:
+    return "not set" if value is None else repr(value)
 
 
 def _ignore(_: object) -> None:

@@ -73,6 +73,7 @@ class Membership:
             nonce=seams.nonce,
             tls=Layer.of(section, config, "cluster"),
             member=lambda: self.own,
+            shared={"cluster.name": section.name, **config.ha_policy.shared},
         )
         self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []

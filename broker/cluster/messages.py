@@ -2,8 +2,9 @@
 
 Why one place: both ends of every conversation are in this program, and a reader who wants to know
 the protocol needs only this file. A frame is ``length u32`` (big endian), then one message.
-``VERSION`` changes whenever a message does: brokers of different versions refuse each other in the
-handshake, by name, rather than misunderstand each other later.
+``VERSION`` changes whenever a message does. Two brokers speak the newest version that both know; if
+there is none, they refuse each other in the handshake, by name, rather than misunderstand each
+other later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 5
+VERSION: Final = 6
+OLDEST_VERSION: Final = 6
+"""The oldest version that this program still speaks."""
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -80,17 +83,25 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(LinkMessage, frozen=True):
-    """The first message of the connecting side, whose password the other proves over ``nonce``."""
+    """The first message of the connecting side, whose password the other proves over ``nonce``.
+
+    It speaks the versions from ``oldest`` to ``version``. Brokers up to version 5 name one only.
+    """
 
     version: int
     user: str
     nonce: bytes
+    oldest: int | None = None
 
 
 class Challenge(LinkMessage, frozen=True):
-    """The nonce over which the connecting side must prove its password."""
+    """The nonce over which the connecting side must prove its password.
+
+    ``version`` is the one that both sides speak from now on.
+    """
 
     nonce: bytes
+    version: int
 
 
 class Proof(LinkMessage, frozen=True):
@@ -100,10 +111,11 @@ class Proof(LinkMessage, frozen=True):
 
 
 class Welcome(LinkMessage, frozen=True):
-    """The accepting side's proof, and its introduction."""
+    """The accepting side's proof, its introduction, and its ``Terms.shared``."""
 
     digest: bytes
     member: Member
+    shared: dict[str, str]
 
 
 class Introduction(LinkMessage, frozen=True):
@@ -111,6 +123,7 @@ class Introduction(LinkMessage, frozen=True):
 
     member: Member
     purpose: Literal["cluster", "replication", "probe"]
+    shared: dict[str, str]
 
 
 class Refusal(LinkMessage, frozen=True):

@@ -63,6 +63,11 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         """The table of the policy; None for a standalone broker."""
         return next(iter(self._tables().values()), None)
 
+    @property
+    def shared(self) -> dict[str, str]:
+        """The properties of the policy that all brokers of a cluster have in common."""
+        return {} if self.chosen is None else self.chosen.shared
+
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
         """Return what is wrong with the table; "" if it has one policy and all that it needs."""
         tables = self._tables()

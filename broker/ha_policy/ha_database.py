@@ -40,6 +40,11 @@ class HaDatabaseSection(PolicySection, frozen=True, kw_only=True):
     false).
     """
 
+    @property
+    def shared(self) -> dict[str, str]:
+        """The id of the cluster, which no broker of another policy has."""
+        return {"ha-policy.ha-database.cluster-id": self.cluster_id}
+
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
         """Return what is wrong with the section; "" if nothing is."""
         if cluster is None:

@@ -17,6 +17,14 @@ class PolicySection(Section, frozen=True, kw_only=True):
         """
         return None
 
+    @property
+    def shared(self) -> dict[str, str]:
+        """The properties that all brokers of a cluster have in common, by their full names.
+
+        Brokers that differ in one of them refuse each other.
+        """
+        return {}
+
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
         """Return what is wrong with the section, or between it and the others; "" if nothing is.
 

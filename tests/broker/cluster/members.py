@@ -34,7 +34,7 @@ class Hub:
             with contextlib.suppress(Exception):
                 await member.stop()
 
-    async def add(self, name, *static, role="live", node_id=None, volume=None, **properties):
+    async def add(self, name, /, *static, role="live", node_id=None, volume=None, **properties):
         """A broker that knows the connectors of ``static``."""
         table = config.apply(
             {

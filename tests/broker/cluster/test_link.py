@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import random
 
+import msgspec
 import pytest
 
 from broker.cluster import messages as m
-from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
+from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, Versions, connect
+from broker.handshake import proof
 from environments.simulation.world import World
 
 
@@ -15,7 +17,7 @@ def member(name):
     return m.Member(name, None, "live", f"{name}:1", f"{name}:2", None, 1, 1, 0)
 
 
-def terms(name, password="secret", ttl_s=30.0):  # noqa: S107 - a test's
+def terms(name, password="secret", ttl_s=30.0, **options):  # noqa: S107 - a test's
     return Terms(
         user="cluster",
         password=password,
@@ -23,6 +25,7 @@ def terms(name, password="secret", ttl_s=30.0):  # noqa: S107 - a test's
         call_timeout_s=30.0,
         nonce=lambda: random.Random(name).randbytes(32),
         member=lambda: member(name),
+        **options,
     )
 
 
@@ -98,9 +101,9 @@ def test_an_impostor_that_accepts_any_proof_is_refused_by_the_connecting_side():
                 seen.append(message)
 
             await frame()
-            writer.write(m.encode(m.Challenge(b"n" * 32)))
+            writer.write(m.encode(m.Challenge(b"n" * 32, m.VERSION)))
             await frame()
-            writer.write(m.encode(m.Welcome(b"no proof at all", member("impostor"))))
+            writer.write(m.encode(m.Welcome(b"no proof at all", member("impostor"), {})))
             seen.append(await reader.read())
             writer.close()
 
@@ -121,10 +124,126 @@ def test_another_protocol_version_is_refused_by_name():
             writer.write(m.encode(m.Hello(m.VERSION + 1, "cluster", b"n" * 32)))
             (size,) = m.LENGTH.unpack(await reader.readexactly(4))
             refusal = m.decode(await reader.readexactly(size))
-            assert refusal == m.Refusal(f"cluster protocol version {m.VERSION + 1} is not {m.VERSION}")
+            assert refusal == m.Refusal(
+                f"it speaks the cluster protocol in version {m.VERSION + 1}, "
+                f"this broker in version {m.VERSION}"
+            )
             writer.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "version"),
+    [((6, 6), (6, 7), 6), ((6, 7), (6, 6), 6), ((6, 7), (6, 8), 7), ((5, 8), (7, 7), 7)],
+)
+def test_two_brokers_speak_the_newest_version_that_both_know(theirs, ours, version):
+    async def scenario():
+        async with Listener(versions=Versions(*ours)) as listener:
+            link = await connect(terms("client", versions=Versions(*theirs)), listener.address, "cluster")
+            other = await listener.links.get()
+            assert (link.version, other.version) == (version, version)
+            link.close("done")
+            await ended(other)
+
+    run(scenario)
+
+
+def test_brokers_without_a_common_version_refuse_each_other_by_name():
+    async def scenario():
+        async with Listener(versions=Versions(6, 7)) as listener:
+            reason = "it speaks the cluster protocol in version 5, this broker in versions 6 to 7"
+            with pytest.raises(LinkRefusedError, match=reason):
+                await connect(terms("client", versions=Versions(5, 5)), listener.address, "cluster")
+            assert listener.links.empty()
+
+    run(scenario)
+
+
+def test_a_broker_of_the_former_version_which_names_no_oldest_is_refused_by_name():
+    async def scenario():
+        async with Listener() as listener:
+            reader, writer = await asyncio.open_connection(*listener.address)
+            hello = msgspec.msgpack.encode(["Hello", 5, "cluster", b"n" * 32])
+            writer.write(m.LENGTH.pack(len(hello)) + hello)
+            (size,) = m.LENGTH.unpack(await reader.readexactly(4))
+            refusal = m.decode(await reader.readexactly(size))
+            assert refusal.reason.startswith("it speaks the cluster protocol in version 5, ")
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_version_that_was_not_offered_is_not_taken():
+    async def scenario():
+        async def impostor(reader, writer):
+            await reader.readexactly(4)
+            writer.write(m.encode(m.Challenge(b"n" * 32, m.VERSION + 1)))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
+        async with server:
+            with pytest.raises(LinkError, match=f"version {m.VERSION + 1} was chosen"):
+                await connect(terms("client"), server.sockets[0].getsockname(), "cluster")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "reason"),
+    [
+        ({"cluster.name": "blue"}, {"cluster.name": "green"},
+         "cluster.name is 'green' at server and 'blue' at client"),
+        ({"cluster.name": "blue"}, {"cluster.name": "blue", "id": "c1"},
+         "id is 'c1' at server and not set at client"),
+        ({"cluster.name": "blue", "id": "c1"}, {"cluster.name": "blue"},
+         "id is not set at server and 'c1' at client"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("purpose", ["cluster", "replication", "probe"])
+def test_a_broker_of_another_cluster_is_refused_and_each_side_logs_it_once(
+    theirs, ours, reason, purpose, caplog
+):
+    async def scenario():
+        client = terms("client", shared=theirs)
+        async with Listener(shared=ours) as listener:
+            for _ in range(3):
+                with pytest.raises(LinkRefusedError, match=reason):
+                    await connect(client, listener.address, purpose)
+            await asyncio.sleep(0.05)  # the listener reads the last refusal
+            assert listener.links.empty()
+
+    run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"cluster: a broker refused the connection: {reason}"
+    ]
+
+
+def test_the_accepting_side_refuses_a_broker_of_another_cluster_that_does_not_look(caplog):
+    async def scenario():
+        async with Listener(shared={"cluster.name": "green"}) as listener:
+            reader, writer = await asyncio.open_connection(*listener.address)
+
+            async def frame():
+                (size,) = m.LENGTH.unpack(await reader.readexactly(4))
+                return m.decode(await reader.readexactly(size))
+
+            nonce = b"n" * 32
+            writer.write(m.encode(m.Hello(m.VERSION, "cluster", nonce)))
+            challenge = await frame()
+            digest = proof("secret", "cluster", "connecting", nonce, challenge.nonce)
+            writer.write(m.encode(m.Proof(digest)))
+            welcome = await frame()
+            assert welcome.shared == {"cluster.name": "green"}
+            writer.write(m.encode(m.Introduction(member("client"), "cluster", {"cluster.name": "blue"})))
+            reason = "cluster.name is 'blue' at client and 'green' at server"
+            assert await frame() == m.Refusal(reason)
+            assert listener.links.empty()
+            writer.close()
+
+    run(scenario)
+    assert "cluster: a broker was refused: cluster.name is 'blue' at client" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import random
 
 import msgspec
 from members import Hub, linked, until
 
+from broker import config
 from broker.cluster import messages as m
+from broker.cluster.membership import Membership
+from broker.seams import Seams
 
 
 def run(scenario):
@@ -224,6 +228,31 @@ def test_a_wrong_password_is_refused_and_logged_on_both_sides(caplog):
     assert "guess-who" not in caplog.text
 
 
+def test_two_clusters_with_one_password_stay_apart_and_each_side_says_so_once(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", name="blue")
+            c = await hub.add("c", "a", name="blue")
+            b = await hub.add("b", "a", name="green")
+            peer = b._peers["a:61616"]
+            await until(peer.tried.is_set, "b has tried")
+            for _ in range(3):  # it goes on trying
+                peer.hurry()
+                await asyncio.sleep(0.05)
+            await until(lambda: linked(a) == {"c"} and linked(c) == {"a"}, "a and c are linked")
+            assert not linked(b)
+            assert not b.known
+            assert "b" not in {*a.known, *c.known}
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    difference = "cluster.name is 'blue' at a and 'green' at b"
+    assert [record.message for record in caplog.records] == [
+        f"cluster: cannot connect to broker a:61616: {difference}",
+        f"cluster: a broker refused the connection: {difference}",
+    ]
+
+
 def test_a_wrong_user_is_refused_in_the_same_words(caplog):
     async def scenario():
         async with Hub() as hub:
@@ -235,3 +264,23 @@ def test_a_wrong_user_is_refused_in_the_same_words(caplog):
     with caplog.at_level(logging.WARNING):
         run(scenario)
     assert "refused: wrong cluster-user or cluster-password" in caplog.text
+
+
+def test_a_broker_on_a_shared_database_links_only_with_those_of_its_cluster_id():
+    cluster = {"cluster-password": "p", "connector": "a:1", "stomp-connector": "a:2", "name": "blue"}
+    settings = config.validate(
+        {
+            "broker": {"name": "a"},
+            "cluster": {**cluster, "message-load-balancing": "OFF"},
+            "ha-policy": {"ha-database": {"cluster-id": "c1"}},
+            "database-store": {"url": "sqlite:s"},
+        }
+    )
+    assert settings.cluster is not None
+    seams = Seams(random=random.Random(1), wall_clock=lambda: 0.0)
+    shared = Membership(settings, settings.cluster, seams).terms.shared
+    assert shared == {"cluster.name": "blue", "ha-policy.ha-database.cluster-id": "c1"}
+    alone = config.validate({"broker": {"name": "b"}, "cluster": cluster})
+    assert alone.cluster is not None
+    shared = Membership(alone, alone.cluster, seams).terms.shared
+    assert shared == {"cluster.name": "blue"}

@@ -134,7 +134,7 @@ async def _admin_proof(broker, reader, writer, chance):
 
 async def _cluster_challenge(broker, reader, writer, chance):
     writer.write(m.encode(m.Hello(m.VERSION, "ACTIVEMQ.CLUSTER.ADMIN.USER", b"n" * 32)))
-    await reader.readexactly(len(m.encode(m.Challenge(b"n" * 32))))
+    await reader.readexactly(len(m.encode(m.Challenge(b"n" * 32, m.VERSION))))
 
 
 async def _cluster_welcome(broker, reader, writer, chance):
@@ -291,10 +291,10 @@ HANDSHAKE = [
     m.encode(message)
     for message in (
         m.Hello(m.VERSION, "ACTIVEMQ.CLUSTER.ADMIN.USER", b"n" * 32),
-        m.Challenge(b"n" * 32),
+        m.Challenge(b"n" * 32, m.VERSION),
         m.Proof(b"p" * 32),
-        m.Welcome(b"p" * 32, MEMBER),
-        m.Introduction(MEMBER, "probe"),
+        m.Welcome(b"p" * 32, MEMBER, {"cluster.name": "blue"}),
+        m.Introduction(MEMBER, "probe", {"cluster.name": "blue"}),
         m.Refusal("no"),
         m.Ping(1.0),
     )
