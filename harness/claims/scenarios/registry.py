@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.claims.scenarios import (
+    clusters,
     file_system_probes,
     ha_database,
     ha_database_admin_probes,
@@ -35,6 +36,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *multi_instance.SCENARIOS,
     *transactions.SCENARIOS,
     *subscriptions.SCENARIOS,
+    *clusters.SCENARIOS,
 )
 
 PROBES: Final[tuple[Probe, ...]] = (

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mutants.refuters import (
+    clusters,
     ha_database,
     multi_instance,
     replication,
@@ -27,5 +28,6 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **multi_instance.REFUTERS,
     **transactions.REFUTERS,
     **subscriptions.REFUTERS,
+    **clusters.REFUTERS,
 }
 """The refuter of each scenario and probe, by its id."""
