@@ -1,4 +1,4 @@
-"""Tests side by side (``pytest -n 4``): which never run beside each other, and what is begun first.
+"""Tests side by side (``pytest -n 6``): which never run beside each other, and what is begun first.
 
 A plugin, which ``conftest.py`` loads. Tests that share one thing of the machine, or one that takes
 long to start, are a group: one worker has all of a group, one after the other. So are tests of a
