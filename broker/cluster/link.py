@@ -86,7 +86,8 @@ class Versions(NamedTuple):
         return newest if newest >= max(self.oldest, other.oldest) else None
 
 
-SPOKEN: Final = Versions(m.OLDEST_VERSION, m.VERSION)
+SUPPORTED_VERSIONS: Final = Versions(m.OLDEST_VERSION, m.VERSION)
+"""The versions that this program speaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ class Terms:
     """Returns how we introduce ourselves at this moment."""
     shared: Mapping[str, str] = field(default_factory=dict)
     """The properties that all brokers of the cluster have in common, by name."""
-    versions: Versions = SPOKEN
+    versions: Versions = SUPPORTED_VERSIONS
     differences_told: set[str] = field(default_factory=set)
     """What was logged of members of other clusters, which try again and again."""
     check_period_s: float = 30.0
@@ -361,7 +362,10 @@ class ClusterLink(asyncio.Protocol):
             theirs = Versions(message.version if message.oldest is None else message.oldest, message.version)
             version = terms.versions.common(theirs)
             if version is None:
-                self._reject(f"it speaks the cluster protocol in {theirs}, this broker in {terms.versions}")
+                self._reject(
+                    f"the connecting broker speaks {theirs} of the cluster protocol, the accepting broker "
+                    f"{terms.versions}"
+                )
             elif len(message.nonce) != NONCE_BYTES:
                 self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
             else:
@@ -375,7 +379,7 @@ class ClusterLink(asyncio.Protocol):
                 self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
                 return
             if not terms.versions.oldest <= message.version <= terms.versions.newest:
-                self._broken(f"version {message.version} was chosen, and this broker has {terms.versions}")
+                self._broken(f"version {message.version} was chosen, and this broker speaks {terms.versions}")
                 return
             self._theirs = message.nonce
             self.version = message.version
@@ -498,7 +502,7 @@ class ClusterLink(asyncio.Protocol):
         self.abort(what)
 
     def _fail(self, error: LinkError, *, at_once: bool = True) -> None:
-        """End a link that could not be made; not ``at_once``, what was written leaves before."""
+        """End a link that could not be made; if not ``at_once``, what was written is sent first."""
         self._reason = self._reason or str(error)
         refused, self.on_refused = self.on_refused, _ignore
         refused(error)

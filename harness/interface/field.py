@@ -17,8 +17,7 @@ class Field:
 
     ``meaning`` is printed by ``--help`` and in the reference; it has no full stop at its end.
     ``flag`` is the option that gives the field, "--on/--off" for one that is on by default; None if
-    only files give it. ``usual`` is printed instead of a default that does not
-    say what holds.
+    only files give it. ``usual`` is printed instead of a default that does not say what holds.
 
     ``least``, ``above`` and ``most`` are the limits of a number: at least, more than, at most.
 

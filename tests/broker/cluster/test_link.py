@@ -125,8 +125,8 @@ def test_another_protocol_version_is_refused_by_name():
             (size,) = m.LENGTH.unpack(await reader.readexactly(4))
             refusal = m.decode(await reader.readexactly(size))
             assert refusal == m.Refusal(
-                f"it speaks the cluster protocol in version {m.VERSION + 1}, "
-                f"this broker in version {m.VERSION}"
+                f"the connecting broker speaks version {m.VERSION + 1} of the cluster protocol, "
+                f"the accepting broker version {m.VERSION}"
             )
             writer.close()
 
@@ -152,7 +152,7 @@ def test_two_brokers_speak_the_newest_version_that_both_know(theirs, ours, versi
 def test_brokers_without_a_common_version_refuse_each_other_by_name():
     async def scenario():
         async with Listener(versions=Versions(6, 7)) as listener:
-            reason = "it speaks the cluster protocol in version 5, this broker in versions 6 to 7"
+            reason = "speaks version 5 of the cluster protocol, the accepting broker versions 6 to 7"
             with pytest.raises(LinkRefusedError, match=reason):
                 await connect(terms("client", versions=Versions(5, 5)), listener.address, "cluster")
             assert listener.links.empty()
@@ -168,7 +168,7 @@ def test_a_broker_of_the_former_version_which_names_no_oldest_is_refused_by_name
             writer.write(m.LENGTH.pack(len(hello)) + hello)
             (size,) = m.LENGTH.unpack(await reader.readexactly(4))
             refusal = m.decode(await reader.readexactly(size))
-            assert refusal.reason.startswith("it speaks the cluster protocol in version 5, ")
+            assert refusal.reason.startswith("the connecting broker speaks version 5 of the cluster ")
             writer.close()
 
     run(scenario)
