@@ -241,12 +241,12 @@ class ClusterLink(asyncio.Protocol):
         if self.is_open:
             self._beat_later()
 
-    def close(self, reason: str) -> None:
-        """End the link after what was written has left."""
+    def close(self, reason: str, error: LinkError | None = None) -> None:
+        """End the link after what was written has left; ``error`` if it could not be made."""
         if self._transport is not None and not self.closed:
             self._reason = self._reason or reason
             self._transport.close()
-            self._ended()
+            self._ended(error)
 
     def abort(self, reason: str) -> None:
         """End the link at once."""
@@ -259,7 +259,7 @@ class ClusterLink(asyncio.Protocol):
     def refuse(self, reason: str) -> None:
         """Tell the other side why it is refused, and end the link."""
         self.send(m.Refusal(reason))
-        self.close(reason)
+        self.close(reason, LinkRefusedError(reason))
 
     # --------------------------------------------------------------------------- asyncio's protocol
 
@@ -397,8 +397,7 @@ class ClusterLink(asyncio.Protocol):
                 return
             difference = self._difference(message.member, message.shared)
             if difference:
-                self.send(m.Refusal(difference))
-                self._fail(LinkRefusedError(difference), at_once=False)
+                self.refuse(difference)
                 return
             assert self.purpose is not None
             self.send(m.Introduction(terms.member(), self.purpose, dict(terms.shared)))
@@ -485,8 +484,7 @@ class ClusterLink(asyncio.Protocol):
 
     def _reject(self, reason: str) -> None:
         self._warn(f"cluster: connection from {self.peer} refused: {reason}")
-        self.send(m.Refusal(reason))
-        self.close(reason)
+        self.refuse(reason)
 
     def give_way(self, why: str) -> None:
         """End a link whose peer has not proved who it is, to make room for another."""
@@ -501,15 +499,11 @@ class ClusterLink(asyncio.Protocol):
             self._warn(text)
         self.abort(what)
 
-    def _fail(self, error: LinkError, *, at_once: bool = True) -> None:
-        """End a link that could not be made; if not ``at_once``, what was written is sent first."""
+    def _fail(self, error: LinkError) -> None:
         self._reason = self._reason or str(error)
         refused, self.on_refused = self.on_refused, _ignore
         refused(error)
-        if at_once:
-            self.abort(str(error))
-        else:
-            self.close(str(error))
+        self.abort(str(error))
 
     def _ended(self, error: LinkError | None = None) -> None:
         if self.closed:

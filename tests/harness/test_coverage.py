@@ -52,6 +52,24 @@ def test_what_a_cluster_cannot_do_is_not_missed_in_it(names, has):
     assert families(names) <= has | always
 
 
+ROLES = {"slave": {"replication"}, "instance": {"locks", "instances"}, "member": {"members"}}
+"""The traits that events need of a cluster in which brokers have such a role."""
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [(name, policy) for name in registry.names() for policy in registry.get(name).policies],
+)
+def test_each_policy_has_the_traits_of_its_brokers(name, policy):
+    system = registry.get(name)
+    for variant in ({}, *system.policies[policy].variants):
+        nodes = system.plan(TestSpec(name="t", system=name, policy=policy, properties=variant))
+        expected = {trait for node in nodes for trait in ROLES.get(node.configured, ())}
+        if "replication" in expected and any(node.store or node.database for node in nodes):
+            expected = {"locks", "shared-store"}
+        assert {*system.policies[policy].traits} == expected
+
+
 def test_what_no_fault_of_a_search_can_bring_about_is_not_missed_in_it():
     assert "journal/damage-noticed" in possible("standalone", ["disk-corrupt"])
     assert "journal/damage-noticed" not in possible("standalone", ["kill"])

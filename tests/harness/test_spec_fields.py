@@ -123,6 +123,13 @@ def other(name):
     return drawn[-1] if drawn else field.default + 1
 
 
+def test_a_file_of_machines_is_repeated_by_the_option_that_names_a_file(tmp_path):
+    line = summary.repeat_command(specs.build({"environment": "ssh", "hosts": ("hosts.toml",)}), tmp_path)
+    assert "--hosts hosts.toml" in line
+    line = summary.repeat_command(specs.build({"environment": "ssh", "hosts": ("me@a", "me@b")}), tmp_path)
+    assert "--host me@a --host me@b" in line
+
+
 @pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.flag])
 def test_what_an_option_gives_is_repeated_by_that_option(name, tmp_path):
     spec = specs.build({"seed": 9, name: other(name)})

@@ -236,14 +236,18 @@ def test_the_accepting_side_refuses_a_broker_of_another_cluster_that_does_not_lo
             writer.write(m.encode(m.Proof(digest)))
             welcome = await frame()
             assert welcome.shared == {"cluster.name": "green"}
-            writer.write(m.encode(m.Introduction(member("client"), "cluster", {"cluster.name": "blue"})))
-            reason = "cluster.name is 'blue' at client and 'green' at server"
+            writer.write(
+                m.encode(m.Introduction(member("client\nfaked"), "cluster", {"cluster.name": "blue"}))
+            )
+            reason = "cluster.name is 'blue' at client\nfaked and 'green' at server"
             assert await frame() == m.Refusal(reason)
             assert listener.links.empty()
             writer.close()
 
     run(scenario)
-    assert "cluster: a broker was refused: cluster.name is 'blue' at client" in caplog.text
+    [record] = caplog.records
+    told = r"cluster.name is 'blue' at client\nfaked and 'green' at server"
+    assert record.message == f"cluster: a broker was refused: {told}"
 
 
 @pytest.mark.parametrize(
