@@ -9,6 +9,7 @@ take any time.
 import functools
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -48,6 +49,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.option.share is None:  # workers of xdist are given what was chosen here
         config.option.share = share.of_commit()
+    # A shell lets a command in the background ignore interrupts, and all programs that it starts.
+    # Tests interrupt such programs, and would wait for them in vain.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SLOW = {"mutants", "scenarios", "stateful"}
