@@ -1,11 +1,10 @@
 """What a run of the tests tries in turn: all of it, or a sixth that the commit decides.
 
 Mutants, ports under hostile inputs, scenarios once more with another seed or in another process,
-and tests with the marker ``in_turn``: those that see once more, with another broker or on another
-machine, what a test of every commit sees, and take a JVM or a cluster for it.
-Why a sixth: each takes seconds of processor time, and a commit that blinds the search to one mutant
-is seen six commits later at the latest. Of scenarios once more a commit tries a twelfth: they are
-simulated by every commit. Every night tries all (``--share=all``).
+and tests with the marker ``in_turn``: those that see once more, with another broker, on another
+machine or in other histories, what a test of every commit sees, and take seconds for it.
+Why a sixth: a commit that breaks one of them is seen six commits later at the latest. Of mutants,
+and of scenarios once more, a commit tries a twelfth. Every night tries all (``--share=all``).
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def left_to_others(share: str, items: Sequence[Any]) -> set[Any]:
 
 
 def few(share: str, those: Sequence[T]) -> Sequence[T]:
-    """Return half of that share, or all: of what only the night tries wholly."""
+    """Return half of that share, or all: of what takes longest."""
     return those if share == ALL else chosen(share, those)[::2]
 
 

@@ -162,6 +162,7 @@ def plausible(seed: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_what_is_taken_is_a_history_of_which_both_implementations_say_the_same():
     names = set()
     for seed in range(100):

@@ -168,6 +168,7 @@ def test_its_witness_shows_it_again(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_they_agree_on_damaged_histories_with_priorities(tmp_path):
     agreed_on: Counter[str] = Counter()
     for seed in range(120):

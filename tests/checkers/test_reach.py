@@ -186,6 +186,7 @@ def test_a_long_answer_of_many_lines_is_told_in_one():
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_columns_and_rows_say_the_same_of_many_histories(tmp_path):
     """Of what was never reached, and of what brokers admitted."""
     told = admitted = 0

@@ -369,6 +369,7 @@ def drawn(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_both_implementations_find_the_same_in_damaged_histories_with_temporary_queues(tmp_path):
     """It takes some 10 s."""
     kinds = set()

@@ -1,8 +1,9 @@
-"""A search of the sound broker finds nothing: a few dozen runs, drawn anew with each commit.
+"""A search of the sound broker finds nothing: a few runs of one policy after the other.
 
-Why with each commit: a checker that accuses an innocent broker is found by what brokers do, which
+Why with commits: a checker that accuses an innocent broker is found by what brokers do, which
 no history that somebody wrote down has all of. Whoever changes a checker, or what a search draws,
-meets it here. Every night has thousands of runs (.github/workflows/tests.yml).
+asks for its test by its name, which tries all policies. Every night has thousands of runs
+(.github/workflows/tests.yml).
 
 Both implementations judge each run: searches have the reference, and what is deployed has columns.
 """
@@ -47,6 +48,7 @@ def plan_of(policy: str, seed: int) -> plans.SearchPlan:
 
 @pytest.mark.parametrize("policy", sorted(systems.get(OWN).policies))
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_nothing_is_found_in_what_the_sound_broker_does(policy, tmp_path):
     plan = plan_of(policy, seed_of_commit())
     for number in range(RUNS):

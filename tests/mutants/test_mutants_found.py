@@ -57,7 +57,7 @@ def hunted(workshop, mutant):
 
 def pytest_generate_tests(metafunc):
     if "mutant" in metafunc.fixturenames:
-        share.parametrize(metafunc, "mutant", MUTANTS)
+        share.parametrize(metafunc, "mutant", MUTANTS, share.few)
 
 
 def test_the_bug_is_found_and_the_sound_broker_is_clean_on_the_same_schedule(mutant, sound):

@@ -54,6 +54,7 @@ def test_a_broker_that_syncs_keeps_every_promise(tmp_path):
     assert not found.findings
 
 
+@pytest.mark.in_turn
 def test_a_broker_that_only_says_it_synced_is_found_out(tmp_path, monkeypatch):
     """It takes some 30 s: a run on processes loses its power, and is drained to its end."""
 

@@ -244,6 +244,7 @@ TestJournal.settings = budget(150, 50)
 # ---- parts broken on purpose that the machine must find
 
 
+@pytest.mark.in_turn
 def test_entries_called_durable_before_their_sync_are_found(monkeypatch):
     append = SegmentLog.append
 
@@ -261,12 +262,14 @@ def test_entries_called_durable_before_their_sync_are_found(monkeypatch):
     assert_found(JournalMachine)
 
 
+@pytest.mark.in_turn
 def test_ids_given_out_twice_are_found(monkeypatch):
     monkeypatch.setattr(journal_module, "ID_BLOCK_BITS", 0)
     assert_found(JournalMachine)
 
 
 @pytest.mark.long
+@pytest.mark.in_turn
 def test_a_compaction_that_believes_an_unsynced_deletion_is_found(monkeypatch):
     """Bug 1, put back."""
 

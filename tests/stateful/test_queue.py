@@ -18,11 +18,13 @@ TestQueue.settings = budget(150, 50)
 # ---- what the machine found, and parts broken on purpose that it must find
 
 
+@pytest.mark.in_turn
 def test_a_message_that_comes_back_behind_younger_ones_is_found(monkeypatch):
     monkeypatch.setattr(Lane, "put_back", lambda self, message: self.fresh.append(message))
     assert_found(QueueMachine)
 
 
+@pytest.mark.in_turn
 def test_messages_forgotten_with_their_consumer_are_found(monkeypatch):
     leave = Queue.leave
 
@@ -34,6 +36,7 @@ def test_messages_forgotten_with_their_consumer_are_found(monkeypatch):
     assert_found(QueueMachine)
 
 
+@pytest.mark.in_turn
 def test_a_group_that_changes_its_owner_is_found(monkeypatch):
     settled_ = Queue.settled
 
@@ -48,6 +51,7 @@ def test_a_group_that_changes_its_owner_is_found(monkeypatch):
     assert_found(QueueMachine)
 
 
+@pytest.mark.in_turn
 def test_a_flag_lost_in_a_crash_is_found(monkeypatch):
     read = recovery.read
 
@@ -60,6 +64,7 @@ def test_a_flag_lost_in_a_crash_is_found(monkeypatch):
     assert_found(QueueMachine)
 
 
+@pytest.mark.in_turn
 def test_a_refused_message_that_is_overtaken_is_found(monkeypatch):
     returned = Queue.returned
     monkeypatch.setattr(Queue, "refusing", lambda self, delivery: None)

@@ -10,6 +10,7 @@ list of entries and the highest one that was released.
 
 import random
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -427,6 +428,7 @@ TestChannel.settings = budget(100, 50)
 # ---- parts broken on purpose that the machine must find
 
 
+@pytest.mark.in_turn
 def test_acknowledgements_before_the_backups_disk_are_found(monkeypatch):
     append = Follower._append
 
@@ -438,11 +440,13 @@ def test_acknowledgements_before_the_backups_disk_are_found(monkeypatch):
     assert_found(ChannelMachine)
 
 
+@pytest.mark.in_turn
 def test_a_live_without_a_lease_is_found(monkeypatch):
     monkeypatch.setattr(ReplicaFeed, "trusted", property(lambda self: not self.ended))
     assert_found(ChannelMachine)
 
 
+@pytest.mark.in_turn
 def test_a_live_that_does_not_wait_for_its_backup_is_found(monkeypatch):
     monkeypatch.setattr(DurabilityGate, "durable", property(lambda self: self.local))
     assert_found(ChannelMachine)

@@ -63,6 +63,7 @@ def test_receipts_that_wait_end_with_a_frame_that_is_seen_early_to_be_none(machi
     assert machine.view.got == []
 
 
+@pytest.mark.in_turn
 def test_a_transaction_in_pieces_is_found(monkeypatch):
     commit = Engine.commit
 
@@ -76,6 +77,7 @@ def test_a_transaction_in_pieces_is_found(monkeypatch):
     assert_found(SessionMachine)
 
 
+@pytest.mark.in_turn
 def test_a_commit_that_comes_without_its_sends_is_found(monkeypatch):
     commit = Engine.commit
 
@@ -87,6 +89,7 @@ def test_a_commit_that_comes_without_its_sends_is_found(monkeypatch):
     assert_found(SessionMachine)
 
 
+@pytest.mark.in_turn
 def test_receipts_that_come_twice_are_found(monkeypatch):
     receipt = StompSession._receipt
 
@@ -99,6 +102,7 @@ def test_receipts_that_come_twice_are_found(monkeypatch):
     assert_found(SessionMachine)
 
 
+@pytest.mark.in_turn
 def test_an_error_that_does_not_close_is_found(monkeypatch):
     error = StompConnection.error
 
@@ -114,6 +118,7 @@ def test_an_error_that_does_not_close_is_found(monkeypatch):
     assert_found(SessionMachine)
 
 
+@pytest.mark.in_turn
 def test_a_cumulative_acknowledgement_of_one_message_only_is_found(monkeypatch):
     monkeypatch.setattr(QueueConsumer, "through", lambda self, delivery: [delivery])
     assert_found(SessionMachine)

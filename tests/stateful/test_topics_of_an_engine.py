@@ -23,6 +23,7 @@ TestTopics.settings = budget(60, 40)
 
 
 @pytest.mark.parametrize("name", SEEN)
+@pytest.mark.in_turn
 def test_the_machine_finds(name, tmp_path):
     """In a process whose broker has the bug."""
     tree = grow(tmp_path, KNOWN[name].replacements)
@@ -40,6 +41,7 @@ def test_the_machine_finds(name, tmp_path):
     assert found.returncode == 0, found.stderr[-2000:]
 
 
+@pytest.mark.in_turn
 def test_a_dropped_queue_of_which_something_stays_is_found(monkeypatch):
     monkeypatch.setattr(Dropped, "look", lambda self, queue: None)
     assert_found(TopicMachine)

@@ -368,6 +368,7 @@ TestVote.settings = budget(120, 50)
 # ---- what the machine found, and parts broken on purpose that it must find
 
 
+@pytest.mark.in_turn
 def test_a_voter_that_grants_everybody_is_found(monkeypatch):
     def generous(self, node_id, session, claimant, round_):
         grant = self._of(node_id, session)
@@ -378,6 +379,7 @@ def test_a_voter_that_grants_everybody_is_found(monkeypatch):
     assert_found(VoteMachine)
 
 
+@pytest.mark.in_turn
 def test_votes_given_before_they_are_on_the_disk_are_found(monkeypatch):
     keep = Ballots._keep
 
@@ -389,6 +391,7 @@ def test_votes_given_before_they_are_on_the_disk_are_found(monkeypatch):
     assert_found(VoteMachine)
 
 
+@pytest.mark.in_turn
 def test_a_withdrawal_that_frees_what_another_was_granted_is_found(monkeypatch):
     withdraw_ = Grants.withdraw
 
@@ -402,6 +405,7 @@ def test_a_withdrawal_that_frees_what_another_was_granted_is_found(monkeypatch):
     assert_found(VoteMachine)
 
 
+@pytest.mark.in_turn
 def test_too_few_votes_are_found(monkeypatch):
     monkeypatch.setattr(
         "broker.policies.replication.decision.votes_needed",
