@@ -20,8 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Dialect, WorkloadContext
+from workloads import placement
 from workloads.failover import Client
-from workloads.layout import staffed
 from workloads.load import Load, Pair
 from workloads.producer import Producer, ProducerStream, Stream
 from workloads.sending import Sending
@@ -96,25 +96,25 @@ class BankLoad(Load):
         pairs = self._with_producers(context)
         hold_s, _ = self._consuming(spec, full_speed=full_speed)
         prefetch = max(LEAST_PREFETCH, spec.prefetch or PREFETCH)
-        clients = list(staffed(spec.consumers, pairs, context.zones))
+        clients = placement.consumers(context)
         first = self._numbers.producers(len(clients))
-        for number, pair, zone in clients:
+        for seat in clients:
             teller = Teller(
                 context,
-                zone,
-                pair.nodes,
+                seat.zone,
+                seat.nodes,
                 self.queues(context),
                 self._sessions,
                 prefetch=prefetch,
                 hold_s=hold_s,
                 seed=context.random.getrandbits(64),
                 numbers=self._numbers.transactions,
-                producer=Producer(first + number),
+                producer=Producer(first + seat.number),
                 ledger=self._ledger,
                 interval_s=2 * len(clients) / spec.rate if spec.rate else 0.0,
             )
-            pair.consumers.append(teller)
-        return pairs
+            pairs[seat.pair].consumers.append(teller)
+        return [*pairs.values()]
 
     def _besides(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Coroutine[Any, Any, None]]:
         """Return the work that opens the accounts, each by a producer of its pair."""

@@ -14,10 +14,11 @@ dialect's ``unnoticed_s`` after the latest such loss.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import WorkloadContext
+from workloads import placement
 from workloads.consumer import Consumer
 from workloads.sessions import Sessions
 
@@ -25,18 +26,17 @@ PREFETCH: Final = 1000
 _POLL_S: Final = 0.02
 
 
-def everywhere(
-    context: WorkloadContext, pairs: Mapping[str, Sequence[str]], queues: Sequence[str], sessions: Sessions
+def draining(
+    context: WorkloadContext, queues: Sequence[str], sessions: Sessions
 ) -> list[tuple[str, Consumer]]:
-    """Return a consumer of all queues for each broker, with the name of the broker's pair."""
-    nodes = [(pair, node) for pair, members in pairs.items() for node in members]
+    """Return a consumer of all queues for each station, with the name of the station's pair."""
     return [
         (
-            pair,
+            station.pair,
             Consumer(
                 context,
-                context.zones[place % len(context.zones)],
-                (node,),
+                station.zone,
+                (station.node,),
                 queues,
                 sessions,
                 prefetch=PREFETCH,
@@ -44,7 +44,7 @@ def everywhere(
                 seed=context.random.getrandbits(64),
             ),
         )
-        for place, (pair, node) in enumerate(nodes)
+        for station in placement.stations(context)
     ]
 
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from harness.interface import Dialect, WorkloadContext
 from workloads.failover import Client
-from workloads.layout import group_homes
 from workloads.load import Load, Pair
+from workloads.placement import group_homes
 from workloads.producer import Producer, ProducerStream
 
 CLOSING: Final = 0.12

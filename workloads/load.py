@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from harness.interface import Dialect, InfrastructureError, TestSpec, WorkloadContext
-from workloads import names
+from workloads import names, placement
 from workloads.consumer import Consumer, Style
-from workloads.drain import drain, everywhere
+from workloads.drain import drain, draining
 from workloads.failover import Client, FailoverClient
-from workloads.layout import pairs_of, staffed
 from workloads.names import Numbers
 from workloads.pacer import Pacer
 from workloads.producer import Producer, ProducerStream
@@ -37,10 +36,9 @@ FULL_SPEED_PIPELINE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of brokers, with the producers and consumers that connect to it."""
+    """The producers and consumers that connect to a pair of brokers."""
 
     name: str
-    nodes: tuple[str, ...]
     producers: list[tuple[Producer, Client]] = field(default_factory=list)
     consumers: list[Consumer] = field(default_factory=list)
 
@@ -100,7 +98,7 @@ class Load(abc.ABC):
 
     @abc.abstractmethod
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
-        """Return the streams of the workload: which producer sends where."""
+        """Return the streams of the workload: which producer of ``pairs`` sends where."""
 
     async def run(self, context: WorkloadContext) -> None:
         """Load the cluster until ``context.stopping`` is set.
@@ -115,8 +113,9 @@ class Load(abc.ABC):
         clients = [client for pair in pairs for _, client in pair.producers]
         pacer = Pacer(context.spec.rate)
         pipeline = self._pipeline or (FULL_SPEED_PIPELINE if full_speed else 1)
-        pacer.drive(context, self.streams(context, pairs), pipeline, context.random)
-        churns = self._churns(context, pairs)
+        producing = [pair for pair in pairs if pair.producers]
+        pacer.drive(context, self.streams(context, producing), pipeline, context.random)
+        churns = self._churns(context, [pair for pair in pairs if pair.consumers])
         async with asyncio.TaskGroup() as group:
             stays = [group.create_task(client.run()) for client in clients]
             for churn in churns:
@@ -128,7 +127,7 @@ class Load(abc.ABC):
                     "see the connect rows of the history and the brokers' logs"
                 )
             working = [group.create_task(pacer.run()), *(group.create_task(churn.run()) for churn in churns)]
-            working += [group.create_task(work) for work in self._besides(context, pairs)]
+            working += [group.create_task(work) for work in self._besides(context, producing)]
             await context.stopping.wait()
             for task in working:
                 task.cancel()
@@ -146,36 +145,35 @@ class Load(abc.ABC):
 
     async def drain(self, context: WorkloadContext) -> None:
         """Consume the messages that are left on every pair."""
-        stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
-        await drain(context, stations, self._unclean_at)
+        await drain(context, draining(context, self.queues(context), self._sessions), self._unclean_at)
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
-        spec = context.spec
+        """Return all pairs, with the producers and consumers that are placed there."""
         pairs = self._with_producers(context)
         seed = context.random.getrandbits
-        hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
-        for _, pair, zone in staffed(spec.consumers, pairs, context.zones):
+        hold_s, prefetch = self._consuming(context.spec, full_speed=full_speed)
+        for seat in placement.consumers(context):
             consumer = self.consumer_kind(
                 context,
-                zone,
-                pair.nodes,
+                seat.zone,
+                seat.nodes,
                 self.queues(context),
                 self._sessions,
                 prefetch=prefetch,
                 hold_s=hold_s,
                 seed=seed(64),
             )
-            pair.consumers.append(consumer)
-        return pairs
+            pairs[seat.pair].consumers.append(consumer)
+        return [*pairs.values()]
 
-    def _with_producers(self, context: WorkloadContext) -> list[Pair]:
-        """Return the pairs with their producers, and no consumers yet."""
-        pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
-        clients = list(staffed(context.spec.producers, pairs, context.zones))
+    def _with_producers(self, context: WorkloadContext) -> dict[str, Pair]:
+        """Return all pairs by name, with their producers, and no consumers yet."""
+        pairs = {name: Pair(name) for name in placement.pairs_of(context.nodes)}
+        clients = placement.producers(context)
         first = self._numbers.producers(len(clients))
-        for client, pair, zone in clients:
-            failover = FailoverClient(context, zone, pair.nodes, context.random.getrandbits(64))
-            pair.producers.append((Producer(first + client), failover))
+        for seat in clients:
+            failover = FailoverClient(context, seat.zone, seat.nodes, context.random.getrandbits(64))
+            pairs[seat.pair].producers.append((Producer(first + seat.number), failover))
         return pairs
 
     def _consuming(self, spec: TestSpec, *, full_speed: bool) -> tuple[float, int]:

@@ -21,10 +21,10 @@ from typing import Any, ClassVar, Final
 from harness.interface import Dialect, Wishes, WorkloadContext
 from workloads.consumer import Consumer
 from workloads.failover import Client
-from workloads.layout import group_homes
 from workloads.load import Load, Pair
 from workloads.operations import Nack
 from workloads.payload import PRODUCER_SHIFT, Payload
+from workloads.placement import group_homes
 from workloads.producer import Producer, ProducerStream
 from workloads.sessions import Session
 

@@ -23,11 +23,10 @@ import msgspec
 from harness.interface import Dialect, TestSpec, WorkloadContext
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
-from workloads import names
+from workloads import names, placement
 from workloads.connection import Connection
 from workloads.consumer import Consumer, Style
-from workloads.drain import drain, everywhere
-from workloads.layout import group_homes, pairs_of, staffed
+from workloads.drain import drain, draining
 from workloads.load import Churn, Load, Pair
 from workloads.names import Numbers
 from workloads.payload import PRODUCER_SHIFT, Payload
@@ -320,8 +319,7 @@ class RequestReplyLoad(Load):
         (``PREFETCH``).
         """
         loop = asyncio.get_running_loop()
-        stations = everywhere(context, pairs_of(context.nodes), self.queues(context), self._sessions)
-        await drain(context, stations, self._unclean_at)
+        await drain(context, draining(context, self.queues(context), self._sessions), self._unclean_at)
         requesters = [one for stay in self._stays for one in stay.requesters]
         quiet_s = context.dialect.quiet_s(context.spec.quiet_period_s)
         while any(requester.busy or loop.time() - requester.active_at < quiet_s for requester in requesters):  # noqa: ASYNC110 - as in the drain
@@ -331,30 +329,27 @@ class RequestReplyLoad(Load):
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """Return a stream for each requester, and each queue and group of its pair."""
         queues = self.queues(context)
-        groups: list[list[str | None]] = [[] for _ in pairs]
-        for group, home, _ in group_homes(max(context.spec.groups, len(pairs)), len(pairs)):
-            groups[home].append(group if context.dialect.group_header is not None else None)
+        groups = placement.groups_by_pair(context, len(pairs))
         return [
             RequestStream(context, Asker(requester), producer, queue, group, self._requests)
             for place, (pair, stay) in enumerate(zip(pairs, self._stays, strict=True))
             for (producer, _), requester in zip(pair.producers, stay.requesters, strict=True)
             for queue in queues[place :: len(pairs)]
-            for group in dict.fromkeys(groups[place])
+            for group in groups[place]
         ]
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec, chance = context.spec, context.random
         hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
-        pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
-        homes = {pair.name: place for place, pair in enumerate(pairs)}
-        asking: dict[str, list[Requester]] = {pair.name: [] for pair in pairs}
-        clients = list(staffed(spec.producers, pairs, context.zones))
+        pairs = {name: Pair(name) for name in placement.pairs_of(context.nodes)}
+        asking: dict[str, list[Requester]] = {name: [] for name in placement.producing(context)}
+        clients = placement.producers(context)
         first = self._numbers.producers(len(clients))
-        for number, pair, zone in clients:
+        for seat in clients:
             requester = Requester(
                 context,
-                zone,
-                pair.nodes,
+                seat.zone,
+                seat.nodes,
                 self._sessions,
                 prefetch=spec.prefetch or PREFETCH,
                 hold_s=hold_s,
@@ -362,26 +357,26 @@ class RequestReplyLoad(Load):
                 prefix=self._prefix,
                 numbers=self._numbers,
             )
-            asking[pair.name].append(requester)
-            pair.producers.append((Producer(first + number), Asker(requester)))
-        clients = list(staffed(spec.consumers, pairs, context.zones))
+            asking[seat.pair].append(requester)
+            pairs[seat.pair].producers.append((Producer(first + seat.number), Asker(requester)))
+        clients = placement.consumers(context)
         first = self._numbers.producers(len(clients))
-        for number, pair, zone in clients:
+        for seat in clients:
             responder = Responder(
                 context,
-                zone,
-                pair.nodes,
-                self.queues(context)[homes[pair.name] :: len(pairs)],
+                seat.zone,
+                seat.nodes,
+                self.queues(context)[seat.place :: len(placement.consuming(context))],
                 self._sessions,
                 prefetch=prefetch,
                 hold_s=hold_s,
                 seed=chance.getrandbits(64),
-                producer=Producer(first + number),
+                producer=Producer(first + seat.number),
                 requests=self._requests,
             )
-            pair.consumers.append(responder)
-        self._stays = [Stays(asking[pair.name], chance.getrandbits(64)) for pair in pairs]
-        return pairs
+            pairs[seat.pair].consumers.append(responder)
+        self._stays = [Stays(some, chance.getrandbits(64)) for some in asking.values()]
+        return [*pairs.values()]
 
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
         return [*super()._churns(context, pairs), *self._stays]

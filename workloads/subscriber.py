@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 from harness.interface import TOPIC, WorkloadContext
 from stomp_protocol.codec import head
+from workloads import placement
 from workloads.connection import Connection
 from workloads.consumer import Consumer, Style
 from workloads.operations import Drop, Unsubscribe
@@ -39,17 +40,17 @@ class Subscription:
 
     ``base`` is the beginning of its names, and the id of the client that owns a durable one.
     ``selector`` has the texts that are wanted in each property; None: all messages. ``home`` is the
-    number of the pair that has the topic. ``dropped``: it certainly does not exist. ``left`` are
-    names under which it may still exist, unwanted. ``there`` says whether it exists, by the latest
-    answer of a broker; None where that is in doubt. ``pairs`` are the pairs of the brokers that
-    were asked for it.
+    pair that has the topic. ``dropped``: it certainly does not exist. ``left`` are names under
+    which it may still exist, unwanted. ``there`` says whether it exists, by the latest answer of a
+    broker; None where that is in doubt. ``pairs`` are the pairs of the brokers that were asked for
+    it.
     """
 
     topic: str
     base: str
     kind: Kind
     selector: Mapping[str, Sequence[str]] | None = None
-    home: int = 0
+    home: str = ""
     generation: int = 0
     dropped: bool = True
     there: bool | None = None
@@ -106,7 +107,7 @@ class Subscriber(Consumer):
         assert context.dialect.topics is not None, "a dialect without topics"
         self._speech = context.dialect.topics
         self.followed = subscription
-        self._pairs = {node.name: node.pair for node in context.nodes}
+        self._pairs = placement.pair_names(context)
         self._drops: dict[Session, int] = {}
         """The process of each drop under way of a plain subscription, by its session."""
 

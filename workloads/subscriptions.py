@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from harness.interface import TOPIC, Dialect, TestSpec, WorkloadContext
-from workloads import names
+from workloads import names, placement
 from workloads.consumer import Style
 from workloads.drain import PREFETCH, drain
 from workloads.failover import Client
-from workloads.layout import group_homes, pairs_of
 from workloads.load import Churn, Load, Pair
 from workloads.producer import Producer, ProducerStream
 from workloads.subscriber import Kind, Subscriber, Subscription
@@ -94,15 +93,13 @@ class SubscriptionsLoad(Load):
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """Return a stream for each producer, and each topic and group of its pair."""
         topics = self.topics(context)
-        groups: list[list[str | None]] = [[] for _ in pairs]
-        for group, home, _ in group_homes(max(context.spec.groups, len(pairs)), len(pairs)):
-            groups[home].append(group if context.dialect.group_header is not None else None)
+        groups = placement.groups_by_pair(context, len(pairs))
         speech = context.dialect.topics
         kind = ColouredStream if speech is not None and speech.selector is not None else ProducerStream
         return [
             kind(context, client, producer, topics[place], group)
             for place in range(len(topics))
-            for group in dict.fromkeys(groups[place % len(pairs)])
+            for group in groups[place % len(pairs)]
             for producer, client in pairs[place % len(pairs)].producers
         ]
 
@@ -118,13 +115,14 @@ class SubscriptionsLoad(Load):
         shared = sum(share.kind == "shared" for _, share in self._followed)
         more = -(-spare // shared) if shared and spare > 0 else 0
         followings = []
+        nodes = placement.consuming(context)
         for subscription, share in self._followed:
             pair = pairs[subscription.home]
             some = [
                 Subscriber(
                     context,
                     context.zones[(len(pair.consumers) + member) % len(context.zones)],
-                    pair.nodes,
+                    nodes[pair.name],
                     self._sessions,
                     prefetch=prefetch,
                     hold_s=hold_s,
@@ -140,11 +138,11 @@ class SubscriptionsLoad(Load):
             seed = context.random.getrandbits(64)
             followings.append(Following(some, drops, context.spec.churn, seed, changes=changes))
         self._followings = followings
-        return pairs
+        return [*pairs.values()]
 
     def _subscriptions(self, context: WorkloadContext) -> list[tuple[Subscription, Share]]:
         """Return the subscriptions of each topic, of those kinds that brokers have."""
-        speech, pairs = context.dialect.topics, len(pairs_of(context.nodes))
+        speech, pairs = context.dialect.topics, [*placement.consuming(context)]
         assert speech is not None, "a dialect without topics"
         there = {"durable": speech.durable is not None, "shared": speech.shared is not None, "plain": True}
         found = []
@@ -152,7 +150,7 @@ class SubscriptionsLoad(Load):
             for n, share in enumerate(SHARES):
                 if there[share.kind] and (share.selector is None or speech.selector is not None):
                     base = f"{share.kind}{n}-{topic.removeprefix(TOPIC)}"
-                    one = Subscription(topic, base, share.kind, share.selector, place % pairs)
+                    one = Subscription(topic, base, share.kind, share.selector, pairs[place % len(pairs)])
                     found.append((one, share))
         return found
 
@@ -169,8 +167,7 @@ class SubscriptionsLoad(Load):
         }
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume the messages of each subscription, on every broker of its pair."""
-        pairs = pairs_of(context.nodes)
+        """Consume the messages of each subscription, on every station of its pair."""
         kept = [one for one, _ in self._followed if not one.dropped and one.kind != "plain"]
         await drain(
             context,
@@ -179,8 +176,8 @@ class SubscriptionsLoad(Load):
                     one.base,
                     Subscriber(
                         context,
-                        context.zones[place % len(context.zones)],
-                        (node,),
+                        station.zone,
+                        (station.node,),
                         self._sessions,
                         prefetch=PREFETCH,
                         hold_s=0.0,
@@ -189,7 +186,7 @@ class SubscriptionsLoad(Load):
                     ),
                 )
                 for one in kept
-                for place, node in enumerate(list(pairs.values())[one.home])
+                for station in placement.stations(context, one.home)
             ],
             self._unclean_at,
         )

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import WorkloadContext
+from workloads import placement
 from workloads.consumer import Consumer
-from workloads.layout import group_homes, staffed
 from workloads.load import Churn, Load, Pair
 from workloads.mover import Mover, Route
 from workloads.producer import Producer, ProducerStream
@@ -35,7 +35,7 @@ class TransactionsLoad(Load):
         first = self.queues(context)[0]
         return [
             ProducerStream(context, client, producer, first, group)
-            for pair, groups in zip(pairs, _groups(context, len(pairs)), strict=True)
+            for pair, groups in zip(pairs, placement.groups_by_pair(context, len(pairs)), strict=True)
             for producer, client in pair.producers
             for group in groups
         ]
@@ -46,16 +46,17 @@ class TransactionsLoad(Load):
         hold_s, prefetch = self._consuming(spec, full_speed=full_speed)
         onward = {queue: queues[place + 1 :] for place, queue in enumerate(queues[:-1])}
         seed = context.random.getrandbits
-        groups = dict(zip((pair.name for pair in pairs), _groups(context, len(pairs)), strict=True))
-        clients = list(staffed(max(spec.consumers, 2 * len(pairs)), pairs, context.zones))
+        groups = placement.groups_by_pair(context, len(placement.consuming(context)))
+        clients = placement.consumers(context, least=2)
         first = self._numbers.producers(len(clients))
-        for number, pair, zone in clients:
-            if number // len(pairs) % 2:
+        for seat in clients:
+            pair = pairs[seat.pair]
+            if seat.turn % 2:
                 pair.consumers.append(
                     Consumer(
                         context,
-                        zone,
-                        pair.nodes,
+                        seat.zone,
+                        seat.nodes,
                         queues[-1:],
                         self._sessions,
                         prefetch=prefetch,
@@ -67,18 +68,18 @@ class TransactionsLoad(Load):
                 pair.consumers.append(
                     Mover(
                         context,
-                        zone,
-                        pair.nodes,
+                        seat.zone,
+                        seat.nodes,
                         self._sessions,
                         prefetch=spec.prefetch or PREFETCH,
                         hold_s=hold_s,
                         seed=seed(64),
-                        producer=Producer(first + number),
-                        route=Route(onward, groups[pair.name]),
+                        producer=Producer(first + seat.number),
+                        route=Route(onward, groups[seat.place]),
                         numbers=self._numbers.transactions,
                     )
                 )
-        return pairs
+        return [*pairs.values()]
 
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
         """Return a churn for movers and one for consumers, so that one of each kind is present."""
@@ -88,13 +89,3 @@ class TransactionsLoad(Load):
             for moving in (True, False)
         ]
         return [Churn(some, context.random.getrandbits(64)) for some in kinds]
-
-
-def _groups(context: WorkloadContext, pairs: int) -> list[list[str | None]]:
-    """Return the groups at home with each pair; only None where brokers have no groups."""
-    homes: list[list[str | None]] = [[] for _ in range(pairs)]
-    for group, home, _ in group_homes(max(context.spec.groups, pairs), pairs):
-        homes[home].append(group)
-    if context.dialect.group_header is None:
-        return [[None] for _ in range(pairs)]
-    return homes

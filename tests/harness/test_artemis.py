@@ -23,7 +23,7 @@ from harness.systems.artemis.system import ArtemisSystem
 from nemesis import registry as kinds
 from nemesis.kind import Situation
 from nemesis.target import resolve_target
-from workloads.layout import pairs_of
+from workloads.placement import pairs_of
 
 LAYOUT = Layout(etc="/n/etc", data="/n/data", logs="/n/logs")
 LISTEN = {port: Address("127.0.0.1", number) for port, number in configuration.PORTS.items()}

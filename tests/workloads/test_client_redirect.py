@@ -4,7 +4,7 @@ from stomp_doubles import Server, in_loop, make_context, running, until
 
 from harness.interface import NodePlan
 from workloads.failover import FailoverClient
-from workloads.layout import pairs_of
+from workloads.placement import pairs_of
 
 
 def serving(server, session):

@@ -14,8 +14,8 @@ import workloads.registry
 from harness.interface import InfrastructureError, UsageError
 from stomp_protocol.frames import Frame
 from workloads import load
-from workloads.layout import pairs_of, staffed
 from workloads.payload import PRODUCER_SHIFT, Payload, encode
+from workloads.placement import pairs_of, seats
 
 
 async def conduct(context, workload, enough):
@@ -442,9 +442,10 @@ def test_every_pair_has_clients_in_every_zone_when_there_are_enough():
 
 @pytest.mark.parametrize(("wanted", "pairs"), [(0, 3), (1, 3), (3, 3), (8, 3), (5, 1)])
 def test_no_pair_is_without_a_client(wanted, pairs):
-    staff = list(staffed(wanted, range(pairs), ("c1", "c2")))
-    assert {pair for _, pair, _ in staff} == set(range(pairs))
-    assert [client for client, _, _ in staff] == list(range(max(wanted, pairs)))
+    staff = list(seats(wanted, {str(pair): ("node",) for pair in range(pairs)}, ("c1", "c2")))
+    assert {seat.place for seat in staff} == set(range(pairs))
+    assert {seat.pair for seat in staff} == set(map(str, range(pairs)))
+    assert [seat.number for seat in staff] == list(range(max(wanted, pairs)))
 
 
 def test_masters_are_asked_first():
