@@ -59,6 +59,8 @@ class Load(abc.ABC):
     """True if its messages have groups, where brokers have groups."""
     refuses: ClassVar[bool] = False
     """True if its consumers refuse messages, where brokers let them."""
+    at_home: ClassVar[bool] = False
+    """True if producers and consumers must be at the same pairs: their topics exist only there."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 

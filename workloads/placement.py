@@ -3,15 +3,23 @@
 Clients belong to pairs. The clients of a pair use the nodes that may serve it, and its groups are
 sent there only. Every broker is drained.
 
+A test may name the nodes at which producers send (``produce_at``), consumers attach
+(``consume_at``) and the drain consumes (``drain_at``). Then only pairs with such a node have such
+clients, and these use no other nodes. A consumer that also sends (a mover, a teller, a responder)
+sends where it consumes.
+
 These are pure functions of the spec and the plan, so a seed makes the same test again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from harness.interface import NodePlan, WorkloadContext
+from harness.interface import FIELDS, NodePlan, TestSpec, UsageError, WorkloadContext
+
+PLACING: Final = ("produce_at", "consume_at", "drain_at")
+"""The fields of a spec that name nodes."""
 
 
 class Seat(NamedTuple):
@@ -38,11 +46,32 @@ class Station(NamedTuple):
     zone: str
 
 
-def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
+def check(spec: TestSpec, nodes: Sequence[NodePlan], at_home: Sequence[str]) -> None:
+    """Raise UsageError if clients cannot be where the spec places them.
+
+    The plan must have each named node, and it must be a broker. ``at_home`` are those workloads of
+    the test whose producers and consumers must be at the same pairs.
+    """
+    is_broker = {node.name: node.broker for node in nodes}
+    brokers = ", ".join(name for name in is_broker if is_broker[name])
+    for field in PLACING:
+        for name in getattr(spec, field):
+            if not is_broker.get(name):
+                problem = f"{name} is no broker" if name in is_broker else f"there is no node {name}"
+                raise UsageError(f"{FIELDS[field].flag} {name}: {problem}; the brokers are {brokers}")
+    if at_home and [*pairs_of(nodes, spec.produce_at)] != [*pairs_of(nodes, spec.consume_at)]:
+        raise UsageError(
+            f"--workload {at_home[0]}: each broker has topics and temporary queues of its own; name nodes of "
+            "the same pairs by --produce-at and --consume-at"
+        )
+
+
+def pairs_of(nodes: Sequence[NodePlan], at: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """Return by pair the names of the nodes that may serve its clients, the likeliest first.
 
     Backups come last. In a cluster in which every broker takes over from any other, all other
-    members follow the pair's own nodes.
+    members follow the pair's own nodes. If ``at`` names nodes, only these count, and only pairs of
+    which it names a node.
     """
     pairs: dict[str, list[NodePlan]] = {}
     for node in nodes:
@@ -56,8 +85,10 @@ def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
                 *sorted(own, key=lambda node: node.configured == "slave"),
                 *(member for member in members if member.pair != pair),
             )
+            if not at or node.name in at
         )
         for pair, own in pairs.items()
+        if not at or any(node.name in at for node in own)
     }
 
 
@@ -68,12 +99,12 @@ def pair_names(context: WorkloadContext) -> dict[str, str]:
 
 def producing(context: WorkloadContext) -> dict[str, tuple[str, ...]]:
     """Return the pairs that have producers, each with the nodes that these use."""
-    return pairs_of(context.nodes)
+    return pairs_of(context.nodes, context.spec.produce_at)
 
 
 def consuming(context: WorkloadContext) -> dict[str, tuple[str, ...]]:
     """Return the pairs that have consumers, each with the nodes that these use."""
-    return pairs_of(context.nodes)
+    return pairs_of(context.nodes, context.spec.consume_at)
 
 
 def producers(context: WorkloadContext) -> list[Seat]:
@@ -102,7 +133,7 @@ def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]
     """Return the places of the consumers of the drain, for one pair or for all."""
     nodes = [
         (name, node)
-        for name, members in pairs_of(context.nodes).items()
+        for name, members in pairs_of(context.nodes, context.spec.drain_at).items()
         for node in members
         if pair in (None, name)
     ]

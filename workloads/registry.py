@@ -107,3 +107,8 @@ def grouped(workload: str) -> bool:
 def refusing(workload: str) -> bool:
     """Return whether consumers of a workload refuse messages, where brokers let them."""
     return any(WORKLOADS[one].refuses for one in parts(workload))
+
+
+def workloads_at_home(workload: str) -> list[str]:
+    """Return the parts of a workload whose producers and consumers must be at the same pairs."""
+    return [one for one in parts(workload) if WORKLOADS[one].at_home]

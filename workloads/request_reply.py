@@ -284,6 +284,7 @@ class RequestReplyLoad(Load):
 
     name = "request-reply"
     grouped = True
+    at_home = True
     description = "requests, and replies to temporary queues that end with their connections"
 
     def __init__(self, **common: Any) -> None:

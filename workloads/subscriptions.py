@@ -66,6 +66,7 @@ class SubscriptionsLoad(Load):
 
     name = "subscriptions"
     grouped = True
+    at_home = True
     description = "topics with durable, shared and plain subscriptions that come, go and are made again"
 
     _followed: Sequence[tuple[Subscription, Share]] = ()

@@ -74,12 +74,12 @@ Spark would refuse anything else itself, after the seconds of a start and in pag
 
 
 def listed(option: str, field: str, text: str) -> Callable[[Command], Command]:
-    """Return an option that takes a comma list, as ``field``."""
-    return click.option(option, field, callback=_names, help=text)
+    """Return an option that takes a comma list, as ``field``; if repeated, all lists together."""
+    return click.option(option, field, multiple=True, callback=_names, help=text)
 
 
-def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
+def _names(_: click.Context, __: click.Parameter, lists: tuple[str, ...]) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in ",".join(lists).split(",") if name.strip()) if lists else None
 
 
 def spec_option(name: str, text: str = "", *, usual: str = "") -> Callable[[Command], Command]:

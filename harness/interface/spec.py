@@ -128,6 +128,22 @@ class TestSpec(
     ] = 200.0
     producers: Annotated[int, Field("Number of producers", "--producers", least=1)] = 6
     consumers: Annotated[int, Field("Number of consumers", "--consumers", least=1)] = 6
+    produce_at: Annotated[
+        tuple[str, ...],
+        Field("Nodes at which producers send, separated by commas", "--produce-at", "those of every pair"),
+    ] = ()
+    consume_at: Annotated[
+        tuple[str, ...],
+        Field("Nodes at which consumers attach, separated by commas", "--consume-at", "those of every pair"),
+    ] = ()
+    drain_at: Annotated[
+        tuple[str, ...],
+        Field(
+            "Nodes at which the drain consumes what is left, separated by commas",
+            "--drain-at",
+            "every broker",
+        ),
+    ] = ()
     groups: Annotated[int, Field("Number of message groups", "--groups", least=1, drawn=(1, 3, 24))] = 12
     queues: Annotated[
         int,

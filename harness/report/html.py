@@ -30,6 +30,7 @@ from harness.report.narrative.sentences import capital
 from harness.report.summary import (
     by_cause,
     pauses,
+    placed,
     promised,
     size,
     stored_repeat_command,
@@ -125,11 +126,12 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
     if spec.imported is not None:
         return f"A history of another harness, from {spec.imported.file} ({spec.imported.format}): {outcome}."
     nodes = size(systems.of(spec).plan(spec))
-    return (
-        f"System {spec.system}, policy {spec.policy}, {nodes}, workload {spec.workload}, "
-        f"{environment or spec.environment} environment, "
-        f"{faults}, seed {spec.seed}: {outcome}."
+    parts = (
+        f"System {spec.system}, policy {spec.policy}, {nodes}, workload {spec.workload}",
+        placed(spec),
+        f"{environment or spec.environment} environment, {faults}, seed {spec.seed}",
     )
+    return f"{', '.join(filter(None, parts))}: {outcome}."
 
 
 def _is_drawable(picture: timeline.Timeline) -> bool:

@@ -138,7 +138,7 @@ def text(
     rows = _WITNESS_ROWS if volume is Volume.USUAL else sys.maxsize
     if verdict.findings or verdict.statistics.rows:
         promises = promised(spec, stores.load_run(store).release(spec))
-        lines += _evidence(promises, verdict, judged_s, story, rows)
+        lines += _evidence(spec, promises, verdict, judged_s, story, rows)
     lines += [
         "",
         *report,
@@ -194,11 +194,24 @@ def promised(spec: TestSpec, release: str = "") -> str:
     return ", ".join(words)
 
 
+def placed(spec: TestSpec) -> str:
+    """Return in words where clients produced, consumed and drained; "" if that was everywhere."""
+    places = {"producers": spec.produce_at, "consumers": spec.consume_at, "drain": spec.drain_at}
+    if not any(places.values()):
+        return ""
+    return ", ".join(
+        f"{clients} at {' and '.join(nodes)}" if nodes else f"{clients} everywhere"
+        for clients, nodes in places.items()
+    )
+
+
 def _evidence(
-    promises: str, verdict: Verdict, judged_s: float | None, story: str, rows: int
+    spec: TestSpec, promises: str, verdict: Verdict, judged_s: float | None, story: str, rows: int
 ) -> Iterator[str]:
     """Return the lines about findings, story, faults and figures of a judged history."""
     yield ""
+    if clients := placed(spec):
+        yield f"Clients  {clients}"
     yield "Times    in seconds since the start of the test"
     if verdict.findings:
         yield f"Findings (promised: {promises})"

@@ -21,6 +21,7 @@ import psutil
 import environments.registry
 import nemesis.registry
 import nemesis.schedule
+import workloads.placement
 import workloads.registry
 from harness.interface import (
     Address,
@@ -204,6 +205,7 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
+    workloads.placement.check(spec, nodes, workloads.registry.workloads_at_home(spec.workload))
     if spec.environment == "attached" and spec.attached is None:
         raise UsageError("--environment attached: name the cluster by --attach FILE")
     environment, reason = place(system, spec.environment, spec.hosts, spec.attached)

@@ -157,6 +157,8 @@ def execute(
         f"{spec.name}: system {spec.system}, policy {spec.policy}, {test.size}, workload {spec.workload}, "
         f"seed {spec.seed}"
     )
+    if clients := summary.placed(spec):
+        progress.note(f"clients: {clients}")
     progress.note(test.environment_reason)
     faults = ", ".join(
         f"{fault.kind} at {fault.start_s:.0f} s{f' after {fault.after}' if fault.after else ''}"

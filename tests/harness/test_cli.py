@@ -102,6 +102,14 @@ def run(capsys, *words):
         (["search", "--store", "/dev/null"], "--store /dev/null: /dev/null is not a directory"),
         (["search", "--length", "-1"], "'--length': -1.0 is not in the range x>0"),
         (["search", "--nemesis", "nfs-stall"], "nfs-stall with --policy replication: no broker of this test"),
+        (
+            ["--policy", "standalone", "--pairs", "2", "--drain-at", "a1,d1"],
+            "--drain-at d1: there is no node d1; the brokers are a1, b1",
+        ),
+        (
+            ["--pairs", "2", "--workload", "queue,subscriptions", "--produce-at", "a1"],
+            "--workload subscriptions: each broker has topics and temporary queues of its own; name nodes",
+        ),
         (["search", "--nemesis", "hook"], "hook: --environment simulation cannot do it: this environment"),
         (
             ["sweep", "--policy", "shared-store,replication", "--nemesis", "nfs-stall"],

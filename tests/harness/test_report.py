@@ -374,6 +374,16 @@ def test_where_nothing_was_judged_no_rule_is_said_to_hold(run_directory):
     assert suite.get("skipped") == str(len(cases))
 
 
+def test_the_report_says_where_clients_were_unless_they_were_everywhere(run_directory):
+    judged(run_directory, True)
+    assert "consumers" not in html.write(run_directory).read_text().partition("<h2>")[0]
+    spec = store.load_spec(run_directory)
+    store.save(run_directory, store.SPEC, msgspec.structs.replace(spec, drain_at=("a1",)))
+    assert (
+        "producers everywhere, consumers everywhere, drain at a1, " in html.write(run_directory).read_text()
+    )
+
+
 def test_the_report_names_the_faults_that_were_planned(run_directory):
     text = html.write(judged(run_directory, True)).read_text()
     assert "faults partition, seed 7" in text

@@ -5,6 +5,7 @@ Verdict first, each finding once with its first witness, and what to type next.
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from checkers.verdict import (
@@ -120,6 +121,13 @@ def test_the_first_finding_is_told_where_it_fits_and_left_to_the_report_where_it
     assert begin < next(number for number, line in enumerate(text) if line.startswith("Faults "))
     for story in ("", "Producer 1 sent it. " * 50):
         assert "\nStory " not in summary.text(SPEC, STORE, verdict, story=story)
+
+
+def test_where_clients_were_is_told_unless_they_were_everywhere():
+    assert not any(line.startswith("Clients") for line in lines(Verdict(valid=True, statistics=STATISTICS)))
+    placed = msgspec.structs.replace(SPEC, produce_at=("a1",), drain_at=("b1", "c1"))
+    text = summary.text(placed, STORE, Verdict(valid=True, statistics=STATISTICS)).splitlines()
+    assert "Clients  producers at a1, consumers everywhere, drain at b1 and c1" in text
 
 
 def test_faults_say_whether_they_bit():
