@@ -23,6 +23,7 @@ from harness.claims.scenarios.expectations import (
     Resumed,
     SaidBy,
     Says,
+    Shares,
     SlowestSend,
     Takeovers,
 )
@@ -203,6 +204,40 @@ def test_a_message_has_moved_that_another_broker_delivers_first():
     assert Moved(least=0, most=0).wrong(run) == "1 messages were delivered by another broker"
     assert Moved(least=1, by="c1").wrong(run)
     assert Moved(least=1, of="b1").wrong(run) == "0 messages were delivered by another broker"
+
+
+def reading(broker, *messages):
+    """A complete reading of a broker's stores: (message, store)."""
+    stored = [
+        row(HARNESS, "ok", "browse", queue="q", message=message, broker=broker, value=store)
+        for message, store in messages
+    ]
+    return [*stored, row(HARNESS, "ok", "browse", broker=broker)]
+
+
+def test_a_share_is_what_a_broker_delivers_first_of_what_one_broker_took():
+    sends = [send(1), send(2), send(3), send(4, "c1")]
+    run = seen(
+        *sends, deliver(1, "a1"), deliver(2, "b1"), deliver(3, "b1"), deliver(1, "b1"), deliver(4, "c1")
+    )
+    assert Shares(sent_at="a1", brokers={"a1": (1, 1), "b1": (2, 3), "c1": (0, 0)}).wrong(run) == ""
+    told = "messages that a1 accepted were delivered by a1 1, b1 2"
+    assert Shares(sent_at="a1", brokers={"a1": (2, 9), "b1": (2, 2)}).wrong(run) == told
+    assert Shares(sent_at="a1", brokers={"a1": (0, 0), "b1": (2, 2)}).wrong(run) == told
+    assert Shares(sent_at="a1", brokers={"b1": (2, 2)}).wrong(run) == told, "a1 must have none"
+    assert Shares(sent_at="c1", brokers={"c1": (1, 1)}).wrong(run) == ""
+
+
+def test_a_share_is_what_a_broker_keeps_by_the_last_complete_reading():
+    sends = [send(1), send(2), send(3), send(4, "b1")]
+    first = reading("c1", (1, "main"), (2, "main"), (3, "dead-letter"), (4, "main"))
+    kept = Shares(sent_at="a1", brokers={"c1": (2, 2)}, of="stored")
+    assert kept.wrong(seen(*sends, first, reading("a1"))) == ""
+    again = seen(*sends, first, reading("c1", (1, "main")))
+    assert kept.wrong(again) == "messages that a1 accepted were kept by c1 1"
+    broken_off = seen(*sends, first, reading("c1", (1, "main"))[:-1])
+    assert kept.wrong(broken_off) == "", "a reading that did not end says nothing"
+    assert kept.wrong(seen(*sends, first, reading("b1", (3, "main")))), "b1 must have none"
 
 
 def test_producers_resume_where_others_take_what_they_send():

@@ -9,7 +9,7 @@ import datetime as dt
 import pytest
 from mutants import refutation
 from mutants.changed import ROOT, Replacement, texts
-from mutants.refutation_worker import Outcome, Tried
+from mutants.refutation_worker import Outcome, Tried, tried
 from mutants.refuters import REFUTERS
 from mutants.refuters.refuter import Refuter
 
@@ -63,6 +63,12 @@ def test_without_what_it_is_about_a_probe_fails_at_its_step(tmp_path):
     assert str(teeth).startswith(
         f"{refutation.AS_IT_SHOULD}: {REFUTERS[probe.id].fails}: expected 1, found 0"
     )
+
+
+def test_what_a_scenario_leaves_undrained_is_no_fault_of_the_changed_broker(tmp_path):
+    row = named("CL5-strict")
+    assert row.spec.drain_at
+    assert tried(row, 1, tmp_path) == Tried("", (AS_EXPECTED,))
 
 
 def changed_by(old, new, path="broker/policies/shared_store/live.py"):

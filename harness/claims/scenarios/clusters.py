@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from harness.claims.scenarios.cases import fault, faults, load, properties
-from harness.claims.scenarios.expectations import Moved, Says
+from harness.claims.scenarios.expectations import Expectation, Moved, Says, Shares
 from harness.claims.scenarios.scenario import Scenario
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
 _RESTART: Final = faults(fault("kill", 3.0, 1.0, "b1"))
 """b1 dials anew, and is dialled."""
 _REFUSED: Final = "cluster: a broker refused the connection: cluster.name is "
+
+_BALANCING: Final = "cluster.message-load-balancing"
+_LATE: Final = faults(
+    fault("slow", 3.0, 2.0, None, shape="one-way", pair="b", direction="from", delay_ms=50.0)
+)
+"""All that b1 sends arrives 50 ms later, which changes nothing about the choice of brokers."""
+_ALL: Final = 360, 480
+_HALF: Final = 180, 240
+_QUARTER: Final = 90, 120
+_TWO: Final = "a1", "b1"
+
+
+def _balanced(
+    case: str,
+    claim: str,
+    mode: str,
+    clients: int,
+    *besides: Expectation,
+    required: tuple[str, ...] = (),
+    **fields: Any,
+) -> Scenario:
+    """Return a scenario of CL5: four brokers, and about 400 sends at a1.
+
+    A broker has one consumer or none, so that none leaves during the load.
+    """
+    spec = load(
+        f"cl5-{case}", "standalone", 8.0, pairs=4, clients=clients, rate=50.0,
+        workload="queue", every={_BALANCING: mode}, produce_at=("a1",), **fields,
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL5-{case}", claim=claim, source="AMQ 17.1.1", spec=spec, schedule=_LATE, required=required,
+        besides=besides,
+    )  # fmt: skip
+
 
 SCENARIOS: Final = (
     Scenario(
@@ -33,5 +67,38 @@ SCENARIOS: Final = (
         spec=load("cv11-together", "standalone", 8.0, pairs=2, workload="queue"),
         schedule=_RESTART,
         besides=(Moved(least=20),),
+    ),
+    _balanced(
+        "all",
+        "ON_DEMAND: brokers that have consumers get the messages in turn, all four of them a quarter",
+        "ON_DEMAND",
+        4,
+        Shares(sent_at="a1", brokers=dict.fromkeys(("a1", "b1", "c1", "d1"), _QUARTER)),
+    ),
+    _balanced(
+        "two",
+        "ON_DEMAND: a broker without consumers gets no messages, those of two brokers a half each",
+        "ON_DEMAND",
+        2,
+        Shares(sent_at="a1", brokers=dict.fromkeys(_TWO, _HALF)),
+        consume_at=_TWO,
+    ),
+    _balanced(
+        "off",
+        "as CL5-all, but OFF: all messages stay where they were sent, whoever has consumers",
+        "OFF",
+        4,
+        Shares(sent_at="a1", brokers={"a1": _ALL}),
+    ),
+    _balanced(
+        "strict",
+        "STRICT: each broker gets a quarter, also where no consumer ever comes; there messages are stuck",
+        "STRICT",
+        2,
+        Shares(sent_at="a1", brokers=dict.fromkeys(_TWO, _QUARTER)),
+        Shares(sent_at="a1", brokers=dict.fromkeys(("c1", "d1"), _QUARTER), of="stored"),
+        required=("stuck",),
+        consume_at=_TWO,
+        drain_at=_TWO,
     ),
 )  # fmt: skip

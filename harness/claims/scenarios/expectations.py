@@ -12,8 +12,10 @@ Times are the schedule's: "kill-1" is the moment when the first fault, a kill, w
 
 from __future__ import annotations
 
+import collections
 import math
 import re
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 import msgspec
@@ -162,19 +164,48 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         moved = 0
-        delivered = set()
-        for row in run.rows:
-            message = row.get("message")
-            copy = message, row.get("subscription")
-            if row["f"] != "deliver" or message is None or copy in delivered:
-                continue
-            delivered.add(copy)
-            taken = run.taken.get(message)
+        for row in run.first_deliveries:
+            taken = run.taken.get(row["message"])
             if taken is not None and taken["broker"] != row["broker"]:
                 moved += self.of in (None, taken["broker"]) and self.by in (None, row["broker"])
         if moved >= self.least and (self.most is None or moved <= self.most):
             return ""
         return f"{moved} messages were delivered by another broker"
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation of the share of each broker in the messages that ``sent_at`` accepted.
+
+    ``brokers`` has the lowest and the highest number of messages for each broker; any other broker
+    has none. With ``of`` "delivered" a message is its broker's that delivers it first, with
+    "stored" that of each broker whose main stores hold it at the last reading.
+    """
+
+    sent_at: str
+    brokers: Mapping[str, tuple[int, int]]
+    of: Literal["delivered", "stored"] = "delivered"
+
+    def __str__(self) -> str:
+        verb = {"delivered": "delivers", "stored": "keeps"}[self.of]
+        shares = ", ".join(
+            f"{broker} {verb} {least} to {most}" for broker, (least, most) in self.brokers.items()
+        )
+        return f"of the messages that {self.sent_at} accepted, {shares}"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        rows = run.first_deliveries if self.of == "delivered" else run.remaining
+        counts = collections.Counter(
+            row["broker"]
+            for row in rows
+            if row["message"] in run.taken and run.taken[row["message"]]["broker"] == self.sent_at
+        )
+        fits = all(least <= counts[broker] <= most for broker, (least, most) in self.brokers.items())
+        if fits and counts.keys() <= self.brokers.keys():
+            return ""
+        verb = {"delivered": "delivered by", "stored": "kept by"}[self.of]
+        shares = ", ".join(f"{broker} {counts[broker]}" for broker in sorted({*counts, *self.brokers}))
+        return f"messages that {self.sent_at} accepted were {verb} {shares}"
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):

@@ -228,6 +228,28 @@ class ObservedRun:
             if row["process"] >= 0 and row["f"] == "send" and row["type"] == "ok"
         }
 
+    @functools.cached_property
+    def first_deliveries(self) -> Sequence[Row]:
+        """The first delivery of each message, or of each of its copies for subscriptions."""
+        first: dict[tuple[int, str | None], Row] = {}
+        for row in self.rows:
+            if row["f"] == "deliver" and row.get("message") is not None:
+                first.setdefault((row["message"], row.get("subscription")), row)
+        return [*first.values()]
+
+    @functools.cached_property
+    def remaining(self) -> Sequence[Row]:
+        """The messages in the main stores of each broker, by the last reading of its stores."""
+        reading: dict[str, list[Row]] = {}
+        last: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if row["f"] == "browse" and row["type"] == "ok":
+                if row["queue"] is None:  # the end of a reading
+                    last[row["broker"]] = reading.pop(row["broker"], [])
+                else:
+                    reading.setdefault(row["broker"], []).append(row)
+        return [row for rows in last.values() for row in rows if row["value"] == "main"]
+
     def stored_at(self, broker: str | None, moment_ns: int) -> int:
         """Return how many messages accepted before a moment no consumer had acknowledged by then.
 

@@ -7,6 +7,9 @@ from typing import Final
 
 from mutants.refuters.refuter import Refuter, without
 
+_BALANCING: Final = "broker/cluster/balancing.py"
+_SHARES: Final = "messages that a1 accepted were delivered by"
+
 REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV11-apart": without(
         "brokers do not compare what their clusters have in common",
@@ -17,9 +20,37 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     ),
     "CV11-together": without(
         "a broker keeps each message, whatever message-load-balancing is",
-        "broker/cluster/balancing.py",
+        _BALANCING,
         '        if self._mode == "OFF":\n',
         "        if True:\n",
         fails="0 messages were delivered by another broker",
+    ),
+    "CL5-all": without(
+        "round robin stays with the first broker",
+        _BALANCING,
+        "candidates[turn % len(candidates)]",
+        "candidates[0]",
+        fails=_SHARES,
+    ),
+    "CL5-two": without(
+        "messages go to brokers without consumers, too",
+        _BALANCING,
+        "(strict or self._remote.get(member.name, {}).get(queue, 0))",
+        "True",
+        fails=_SHARES,
+    ),
+    "CL5-off": without(
+        "OFF forwards messages as ON_DEMAND does",
+        _BALANCING,
+        '        if self._mode == "OFF":\n',
+        "        if False:\n",
+        fails=_SHARES,
+    ),
+    "CL5-strict": without(
+        "STRICT asks for consumers as ON_DEMAND does",
+        _BALANCING,
+        '        strict = self._mode == "STRICT"\n',
+        "        strict = False\n",
+        fails="none of stuck",
     ),
 }
