@@ -206,6 +206,22 @@ def test_a_message_has_moved_that_another_broker_delivers_first():
     assert Moved(least=1, of="b1").wrong(run) == "0 messages were delivered by another broker"
 
 
+def test_what_moves_in_a_window_moves_after_its_fault_was_seen_and_before_the_healing():
+    """Before the cut was seen, a message may still pass; what moves later is not meant either."""
+    cut = fault("partition-1"), deliver(1, "b1"), fault("partition-1", "info")
+    sends = [send(number) for number in (1, 2, 3)]
+    window = "partition-1", "heal:partition-1"
+    none = Moved(least=0, most=0, of="a1", by="b1", window=window)
+    healed = seen(*sends, *cut, deliver(2, "a1"), fault("heal:partition-1"), deliver(3, "b1"))
+    assert none.wrong(healed) == ""
+    assert Moved(least=2).wrong(healed) == ""
+    assert Moved(least=1, window=("heal:partition-1", "heal")).wrong(healed) == ""
+    leaky = seen(*sends, *cut, deliver(2, "b1"), fault("heal:partition-1"), deliver(3, "b1"))
+    assert none.wrong(leaky) == "1 messages were delivered by another broker meanwhile"
+    assert none.wrong(seen(*sends, deliver(1, "a1"))), "there was no cut"
+    assert str(none) == "b1 delivers no messages that a1 accepted between partition-1 and heal:partition-1"
+
+
 def reading(broker, *messages):
     """A complete reading of a broker's stores: (message, store)."""
     stored = [

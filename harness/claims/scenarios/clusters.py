@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.claims.scenarios.cases import fault, faults, load, properties
-from harness.claims.scenarios.expectations import Expectation, Moved, Says, Shares
+from harness.claims.scenarios.expectations import Answers, Expectation, Moved, Says, Shares
 from harness.claims.scenarios.scenario import Scenario
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
@@ -22,6 +22,10 @@ _ALL: Final = 360, 480
 _HALF: Final = 180, 240
 _QUARTER: Final = 90, 120
 _TWO: Final = "a1", "b1"
+
+_APART: Final = faults(fault("partition", 3.0, 3.0, None, shape="one-way", pair="a", direction="from"))
+"""Nothing that a1 sends reaches the other brokers."""
+_CUT: Final = "partition-1", "heal:partition-1"
 
 
 def _balanced(
@@ -44,6 +48,18 @@ def _balanced(
     return Scenario(
         id=f"CL5-{case}", claim=claim, source="AMQ 17.1.1", spec=spec, schedule=_LATE, required=required,
         besides=besides,
+    )  # fmt: skip
+
+
+def _linked(case: str, claim: str, mode: str, *besides: Expectation) -> Scenario:
+    """Return a scenario of CL1: sends at a1 of three brokers, and consumers at b1."""
+    spec = load(
+        f"cl1-{case}", "standalone", 10.0, pairs=3, workload="queue", every={_BALANCING: mode},
+        produce_at=("a1",), consume_at=("b1",),
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL1-{case}", claim=claim, source="AMQ 17.1.1", spec=spec, schedule=_APART,
+        besides=(Answers(window=_CUT, broker="a1", least=60), *besides),
     )  # fmt: skip
 
 
@@ -100,5 +116,19 @@ SCENARIOS: Final = (
         required=("stuck",),
         consume_at=_TWO,
         drain_at=_TWO,
+    ),
+    _linked(
+        "symmetric",
+        "symmetric cluster: a message reaches the broker that has the consumers; none passes a cut link, and "
+        "all arrive in the end",
+        "ON_DEMAND",
+        Moved(least=0, most=0, window=_CUT),
+        Moved(least=100, of="a1", by="b1", window=(_CUT[1], "heal")),
+    ),
+    _linked(
+        "off",
+        "as CL1-symmetric, but OFF: no message leaves the broker that took it",
+        "OFF",
+        Moved(least=0, most=0),
     ),
 )  # fmt: skip

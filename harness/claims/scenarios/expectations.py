@@ -148,29 +148,38 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     They are at least ``least`` and at most ``most``. If ``of`` and ``by`` are given, only messages
     that ``of`` accepted and ``by`` delivered count. A topic's message counts for each of its
     subscriptions.
+
+    With a ``window`` only deliveries in it count. It lasts from the observed effect of its first
+    moment, if that is a fault, to its second moment: before its effect a cut lets messages pass.
     """
 
     least: int = 1
     most: int | None = None
     of: str | None = None
     by: str | None = None
+    window: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         count = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
         count = "no" if self.most == 0 else count
         deliverer = f"{self.by} delivers" if self.by else "other brokers deliver"
-        return f"{deliverer} {count} messages that {self.of or 'another broker'} accepted"
+        period = f" between {self.window[0]} and {self.window[1]}" if self.window else ""
+        return f"{deliverer} {count} messages that {self.of or 'another broker'} accepted{period}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
+        begin, end = -math.inf, math.inf
+        if self.window is not None:
+            begin, end = run.between(self.window)
+            begin = run.effects.get(self.window[0], begin)
         moved = 0
         for row in run.first_deliveries:
             taken = run.taken.get(row["message"])
-            if taken is not None and taken["broker"] != row["broker"]:
+            if taken is not None and taken["broker"] != row["broker"] and begin <= row["time"] <= end:
                 moved += self.of in (None, taken["broker"]) and self.by in (None, row["broker"])
-        if moved >= self.least and (self.most is None or moved <= self.most):
+        if moved >= self.least and (self.most is None or moved <= self.most) and not math.isnan(begin):
             return ""
-        return f"{moved} messages were delivered by another broker"
+        return f"{moved} messages were delivered by another broker{' meanwhile' if self.window else ''}"
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from mutants.changed import Replacement
 from mutants.refuters.refuter import Refuter, without
 
 _BALANCING: Final = "broker/cluster/balancing.py"
+_BRIDGE: Final = "broker/cluster/bridge.py"
+_ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 REFUTERS: Final[Mapping[str, Refuter]] = {
@@ -52,5 +55,20 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         '        strict = self._mode == "STRICT"\n',
         "        strict = False\n",
         fails="none of stuck",
+    ),
+    "CL1-symmetric": Refuter(
+        without="a bridge deletes messages before the other broker has confirmed them",
+        fails="found lost",
+        changes=(
+            Replacement(_BRIDGE, "        reply = await", _ACKNOWLEDGES + "        reply = await"),
+            Replacement(_BRIDGE, _ACKNOWLEDGES + "\n    def _end", "\n    def _end"),
+        ),
+    ),
+    "CL1-off": without(
+        "OFF forwards messages as ON_DEMAND does",
+        _BALANCING,
+        '        if self._mode == "OFF":\n',
+        "        if False:\n",
+        fails="messages were delivered by another broker",
     ),
 }
