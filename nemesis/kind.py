@@ -64,6 +64,12 @@ def some_text(value: Any) -> str:
     return "" if isinstance(value, str) and value else "a name"
 
 
+def two_names(value: Any) -> str:
+    """Check that a value is a list of two different names."""
+    is_list = isinstance(value, list | tuple) and len(value) == 2 and value[0] != value[1]
+    return "" if is_list and not any(map(some_text, value)) else "two different names"
+
+
 PAIR = Option("the live-backup pair to take it from; any by default", some_text)
 
 

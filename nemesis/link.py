@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Kind, Option, Situation, number, one_of
+from harness.interface.errors import choose
+from nemesis.kind import PAIR, Impact, Kind, Option, Situation, number, one_of, two_names
 from nemesis.partition import SHAPES
 
 DIRECTION = Option(
     "of one-way: what the live sends is lost (from), or what it is sent (to)", one_of("from", "to")
 )
+BETWEEN = Option("of link: the two brokers, any by default", two_names)
 DELAY_MS_DEFAULT: Final = 200.0
 JITTER_MS_DEFAULT: Final = 50.0
 TOO_FEW_TO_TELL: Final = "fewer than three pairs cannot tell a cut link from a dead peer (RP4)"
@@ -21,8 +23,9 @@ class LinkKind(Kind):
     """A kind of fault of the links that a shape of partition names."""
 
     shapes = tuple(SHAPES)
-    default_shapes = tuple(SHAPES)
-    options: ClassVar[Mapping[str, Option]] = {"pair": PAIR, "direction": DIRECTION}
+    default_shapes = tuple(shape for shape in SHAPES if shape != "link")
+    """The shapes that are drawn: "random" cuts single links as well."""
+    options: ClassVar[Mapping[str, Option]] = {"pair": PAIR, "direction": DIRECTION, "between": BETWEEN}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """Check the fault as a Kind does, and that the cluster is large enough for the shape."""
@@ -34,6 +37,10 @@ class LinkKind(Kind):
             raise UsageError(f'shape "{fault.shape}" {lacks}')
         if "direction" in fault.options and fault.shape != "one-way":
             raise UsageError(f'option "direction" belongs to the shape "one-way", not to "{fault.shape}"')
+        if "between" in fault.options and fault.shape != "link":
+            raise UsageError(f'option "between" belongs to the shape "link", not to "{fault.shape}"')
+        for name in fault.options.get("between", ()):
+            choose("node", name, [node.name for node in nodes])
         pair = fault.options.get("pair")
         if pair is not None and fault.shape in ("pair-link", "isolate-backup"):
             lacks = SHAPES[fault.shape].lacks([node for node in nodes if node.pair == pair])

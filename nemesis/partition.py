@@ -77,6 +77,12 @@ def _pair_link(situation: Situation, options: dict[str, Any]) -> Cut:
     return Cut(between([live], mates), f"{live} and {', '.join(mates)}")
 
 
+def _link(situation: Situation, options: dict[str, Any]) -> Cut:
+    """Cut the link between two brokers, those of the option or any, and no other."""
+    ends = options.get("between") or situation.random.sample(situation.names, 2)
+    return Cut(between(ends[:1], ends[1:]), f"{ends[0]} and {ends[1]}")
+
+
 def _halves(situation: Situation, _: dict[str, Any]) -> Cut:
     left, right = _split(situation, list(situation.names))
     return Cut(_apart(situation, left, right), f"{' '.join(left)} | {' '.join(right)}")
@@ -194,4 +200,5 @@ SHAPES: Final[dict[str, Shape]] = {
     "bridge": Shape("two halves that only one broker hears both of", _at_least(3), _bridge),
     "one-way": Shape("a live broker unheard by the others, or deaf to them", _at_least(2), _one_way),
     "random": Shape("any links", _at_least(2), _random),
+    "link": Shape("two brokers that do not hear each other", _at_least(2), _link),
 }

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_cluster import plan
 
-from harness.interface import Link
+from harness.interface import Fault, Link, UsageError
+from nemesis import registry
 from nemesis.kind import CannotBeginError, Situation
 from nemesis.partition import SHAPES
 
@@ -154,6 +155,33 @@ def test_random_leaves_every_client_zone_some_brokers_and_is_rarely_the_same():
             assert names - {link.target for link in links if link.source == zone}
     one_way = [links for links in seen if any(Link(link.target, link.source) not in links for link in links)]
     assert one_way
+
+
+def test_a_link_is_cut_between_two_named_brokers_or_between_any():
+    nodes = plan(4, backups=False)
+    assert cut("link", nodes, options={"between": ["b1", "d1"]}) == {Link("b1", "d1"), Link("d1", "b1")}
+    any_two = {cut("link", nodes, seed) for seed in range(60)}
+    assert {len(links) for links in any_two} == {2}
+    assert len(any_two) == 6, "each pair of four brokers"
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "complaint"),
+    [
+        ("link", {"between": ["a1", "e1"]}, 'unknown node "e1"'),
+        ("link", {"between": ["a1", "a1"]}, "it must be two different names"),
+        ("link", {"between": "a1"}, "it must be two different names"),
+        (
+            "halves",
+            {"between": ["a1", "b1"]},
+            'option "between" belongs to the shape "link", not to "halves"',
+        ),
+    ],
+)
+def test_a_link_that_cannot_be_cut_is_refused(shape, options, complaint):
+    fault = Fault(kind="partition", start_s=1.0, shape=shape, options=options)
+    with pytest.raises(UsageError, match=complaint):
+        registry.get("partition").validate(fault, plan(2, backups=False))
 
 
 @pytest.mark.parametrize(

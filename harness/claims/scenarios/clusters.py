@@ -23,8 +23,8 @@ _HALF: Final = 180, 240
 _QUARTER: Final = 90, 120
 _TWO: Final = "a1", "b1"
 
-_APART: Final = faults(fault("partition", 3.0, 3.0, None, shape="one-way", pair="a", direction="from"))
-"""Nothing that a1 sends reaches the other brokers."""
+_APART: Final = faults(fault("partition", 3.0, 3.0, None, shape="link", between=["a1", "b1"]))
+"""a1 and b1 do not hear each other; c1 hears both."""
 _CUT: Final = "partition-1", "heal:partition-1"
 
 
