@@ -121,12 +121,12 @@ def consumers(context: WorkloadContext, least: int = 1) -> list[Seat]:
 def seats(wanted: int, pairs: Mapping[str, tuple[str, ...]], zones: Sequence[str]) -> Iterator[Seat]:
     """Yield the places of ``wanted`` clients, at least one for each pair.
 
-    The clients of a pair are dealt to zones in turn.
+    The clients of each pair are spread over the zones.
     """
     dealt = list(pairs.items())
     for number in range(max(wanted, len(dealt))):
         turn, place = divmod(number, len(dealt))
-        yield Seat(number, turn, place, *dealt[place], zones[turn % len(zones)])
+        yield Seat(number, turn, place, *dealt[place], zone(zones, turn))
 
 
 def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]:
@@ -137,8 +137,12 @@ def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]
         for node in members
         if pair in (None, name)
     ]
-    zones = context.zones
-    return [Station(name, node, zones[place % len(zones)]) for place, (name, node) in enumerate(nodes)]
+    return [Station(name, node, zone(context.zones, turn)) for turn, (name, node) in enumerate(nodes)]
+
+
+def zone(zones: Sequence[str], turn: int) -> str:
+    """Return the zone of a client: clients are dealt to the zones in turn."""
+    return zones[turn % len(zones)]
 
 
 def group_homes(groups: int, pairs: int) -> Iterator[tuple[str, int, int]]:

@@ -122,7 +122,7 @@ class SubscriptionsLoad(Load):
             some = [
                 Subscriber(
                     context,
-                    context.zones[(len(pair.consumers) + member) % len(context.zones)],
+                    placement.zone(context.zones, len(pair.consumers) + member),
                     nodes[pair.name],
                     self._sessions,
                     prefetch=prefetch,
