@@ -31,7 +31,7 @@ FilePath = str | PathLike[str]
 Event = Mapping[str, Any]
 
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(TestSpec)}
-_LISTS: Final = ("hosts", "nemeses", "shapes", "targets")
+_LISTS: Final = frozenset(name for name, field in _FIELDS.items() if isinstance(field.default, tuple))
 """The fields that may be one text with commas, as on the command line."""
 _NAMING: Final = frozenset(("system", "policy", "nemeses", "workload"))
 """The fields that a test without a name is named after."""

@@ -141,6 +141,7 @@ def test_known(check_history, assert_valid):
     ("call", "problem"),
     [
         ('run_spec(nemesis="kill")', 'a test has no field "nemesis": did you mean "nemeses"?*'),
+        ('run_spec(drain_at="a1, d1", environment="simulation")', "--drain-at d1: there is no node d1;*"),
         ('run_spec(nemeses="kil", environment="simulation")', 'unknown nemesis "kil": did you mean "kill"?*'),
         ('check_history([{"time": object()}])', "event 1: it cannot be written as JSON: *"),
         ('check_history([{"time": 0}])', 'event 1: it has no "process": each has time, process, type and f'),
