@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.scenarios.cases import fault, faults, load, properties
-from harness.claims.scenarios.expectations import Answers, Expectation, Moved, Says, Shares
+from harness.claims.scenarios.cases import SLOW, at_stake, fault, faults, load, properties
+from harness.claims.scenarios.expectations import (
+    Answers,
+    Exactly,
+    Expectation,
+    Moved,
+    Reported,
+    Says,
+    Shares,
+)
 from harness.claims.scenarios.scenario import Scenario
+from harness.interface import TestSpec
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
 _RESTART: Final = faults(fault("kill", 3.0, 1.0, "b1"))
@@ -63,7 +72,39 @@ def _linked(case: str, claim: str, mode: str, *besides: Expectation) -> Scenario
     )  # fmt: skip
 
 
+def _alone(name: str) -> TestSpec:
+    """Return a load of three brokers, each of which keeps and delivers what it accepts."""
+    return load(
+        name, "standalone", 10.0, pairs=3, workload="queue", unavailable_bound_s=2.0,
+        every={_BALANCING: "OFF"}, **SLOW,
+    )  # fmt: skip
+
+
 SCENARIOS: Final = (
+    Scenario(
+        id="CV1",
+        claim="no other broker takes over the messages of a broker that is killed: they wait for its "
+        "restart, and none is lost; the other brokers go on",
+        source="SUN, CAPS",
+        spec=_alone("cv1"),
+        schedule=faults(fault("kill", 3.0, 4.0, "b1")),
+        besides=(
+            Reported("unavailable"),
+            Moved(of="b1", least=0, most=0),
+            Answers(window=("kill-1", "heal:kill-1"), broker="c1", least=20),
+        ),
+        guards=at_stake("kill-1", "b1"),
+    ),
+    Scenario(
+        id="CV2",
+        claim="a broker that is lost with its store loses the messages in it, and no others",
+        source="SUN, CAPS",
+        spec=_alone("cv2"),
+        schedule=faults(fault("destroy", 3.0, 4.0, "b1")),
+        required=("lost",),
+        besides=(Exactly(finding="lost", broker="b1"),),
+        guards=at_stake("destroy-1", "b1"),
+    ),
     Scenario(
         id="CV11-apart",
         claim="two brokers that have one password, and different cluster names, share nothing, before and "

@@ -1,4 +1,4 @@
-"""The claims with brokers of Open MQ, the broker of the documents themselves: rows HA.
+"""The claims with brokers of Open MQ, the broker of the documents themselves: rows HA and CV.
 
 Brokers of a cluster deliver to the consumers of all brokers, so the broker that delivers a message
 need not be its owner. A takeover is shown by what the taker reports, and a valid run shows that
@@ -14,11 +14,14 @@ from typing import Any, Final
 
 from harness.claims.scenarios.cases import at_stake, fault, faults
 from harness.claims.scenarios.expectations import (
+    Answers,
     Backlog,
     Changing,
     ExpectedTakeover,
     GoesOn,
     Happens,
+    Moved,
+    Reported,
     Resumed,
     SaidBy,
     Says,
@@ -90,6 +93,10 @@ _LOOKS: Final = "imq.cluster.monitor.threshold"
 _BEGUN: Final = "member/takeover-begun"
 _LATE: Final = r"\[B(?:1191|1481|3170|3231)\]"
 """Log lines of a broker that came too late: another broker took the lock."""
+
+_FEW_AT_ONCE: Final = {"imq.bridge.stomp.consumerFlowLimit": 2}
+_APART: Final[Mapping[str, Any]] = {"policy": "conventional", "unavailable_bound_s": 5.0}
+"""The cluster of rows CV: brokers with a store each."""
 
 CLAIMS: Final = SystemClaims(
     rows=(
@@ -204,6 +211,37 @@ CLAIMS: Final = SystemClaims(
             guards=(Backlog(least=10, at="kill-1", broker="a1"), Changing(least=2, at="kill-1")),
             departure=_DROPPED,
         ),
+        _row(
+            "CV1",
+            60.0,
+            fault("kill", 8.0, 20.0, "b1"),
+            load=_APART,
+            besides=(
+                Reported("unavailable"),
+                Moved(of="b1", least=0, most=0, window=("kill-1", "heal:kill-1")),
+                Answers(window=("kill-1", "heal:kill-1"), broker="c1", least=20),
+            ),
+        ),
+        # Consumers get few messages at once, so that some wait in b1's store and nowhere else.
+        _row(
+            "CV2",
+            60.0,
+            fault("destroy", 8.0, 20.0, "b1"),
+            nodes={"*": _FEW_AT_ONCE},
+            load={**_APART, "rate": 48.0},
+        ),
+        _row(
+            "CV11-apart",
+            45.0,
+            fault("kill", 8.0, 6.0, "b1"),
+            required=(),
+            besides=(Moved(least=0, most=0),),
+            departure=Departure(
+                reason="a cluster has a list of its brokers and no name: two brokers without a common list "
+                "say nothing of each other that could differ"
+            ),
+        ),
+        _row("CV11-together", 45.0, fault("kill", 8.0, 6.0, "b1"), load={"policy": "conventional"}),
         _row(
             "HA11-stall",
             45.0,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mutants.changed import Replacement
-from mutants.refuters.refuter import Refuter, without
+from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 
 _BALANCING: Final = "broker/cluster/balancing.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
@@ -14,6 +14,17 @@ _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 REFUTERS: Final[Mapping[str, Refuter]] = {
+    "CV1": begins_without(
+        FORGETS, "broker/policies/solo.py", "            node_id = self._node_id = ", broker="a broker"
+    ),
+    "CV2": without(
+        "broker b1 keeps no message: it forwards each to another broker",
+        _BALANCING,
+        '        if self._mode == "OFF":\n            return []\n',
+        '        if self._mode == "OFF":\n'
+        '            return sorted(self._membership.lives())[: self._membership.own.name == "b1"]\n',
+        fails="none of lost",
+    ),
     "CV11-apart": without(
         "brokers do not compare what their clusters have in common",
         "broker/cluster/link.py",
