@@ -47,7 +47,8 @@ class FaultKind:
 
     ``name`` is the kind, or a prefix of kinds where it ends in "-". ``effects`` are words by which
     a probe's answer about a place shows the effect ("" is part of every answer). ``clocks``: the
-    clocks by which messages expire and are due can be wrong under such a fault.
+    clocks by which messages expire and are due can be wrong under such a fault. ``for_good``: it
+    lasts to the end of the test, after the load.
     """
 
     name: str
@@ -55,6 +56,7 @@ class FaultKind:
     effects: tuple[str, ...]
     why: str
     clocks: bool = False
+    for_good: bool = False
 
     def matches(self, kind: str) -> bool:
         """Return whether ``kind``, the kind of a fault, is this one."""
@@ -74,6 +76,7 @@ KINDS: Final = (
     FaultKind("destroy", "votes", (GONE,), "a broker is down, and copies all data when it is back"),
     FaultKind("power-loss", "votes", (GONE,), "a broker is down"),
     FaultKind("stop", "votes", (GONE,), "a broker is down"),
+    FaultKind("leave", "votes", (GONE,), "a broker has left", for_good=True),
     FaultKind("switch-over", "votes", (GONE,), "a broker is down"),
     FaultKind("late-start", "votes", (GONE,), "a broker is down"),
     FaultKind("reconfigure", "pair", (GONE,), "a pair of two slaves waits for a master"),

@@ -84,11 +84,11 @@ class _Life:
         start_s = began_s + self._fault.start_s
         await asyncio.sleep(start_s - loop.time())
         try:
-            if await self._begin():
+            if await self._begin() and not self._kind.for_good:
                 await self._last(start_s)
         finally:
             # Also when cancelled, and also when injecting was interrupted half-way.
-            if self._begun:
+            if self._begun and not self._kind.for_good:
                 await self._end()
 
     async def _event(self, event: str) -> None:
@@ -125,7 +125,10 @@ class _Life:
             nodes = self._injection.impact.nodes
             before = await self._actions.states(nodes) if nodes else {}
             self._begun = True
-            context.in_force[self.label] = self._describe()
+            if kind.for_good:
+                context.left.update(nodes)
+            else:
+                context.in_force[self.label] = self._describe()
             await self._inject()
             async with self._renewing():
                 observed = await self._observe(lambda seen: kind.bit(before, seen))

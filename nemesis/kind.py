@@ -200,6 +200,8 @@ class Kind(ABC):
 
     Other kinds silence or disturb brokers.
     """
+    for_good: ClassVar[bool] = False
+    """True if nothing heals the fault: its nodes have left, and no heal row is written."""
     slows: ClassVar[bool] = False
     """True if the fault slows brokers down, so that they need longer to recover from others."""
     lasts: ClassVar[bool] = False

@@ -149,6 +149,25 @@ class Stop(DownKind):
         await actions.stop_cleanly(node, failover)
 
 
+class Leave(Stop):
+    """A planned shutdown of a broker that does not come back, as when a cluster shrinks.
+
+    Its clients and its messages must do without it. It is started once more after the drain, so
+    that the history shows what its store holds.
+    """
+
+    name = "leave"
+    description = "brokers are asked to stop cleanly, and stay away until the queues are drained"
+    unpromised = "a broker that leaves keeps the messages that it does not hand over"
+    for_good = True
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """Check the fault; it has no duration, because it lasts to the end of the test."""
+        super().validate(fault, nodes)
+        if fault.duration_s is not None:
+            raise UsageError("takes no duration: nodes that leave stay away to the end")
+
+
 class LateStart(DownKind):
     """A broker that joins under load (RP2): the end of the fault starts it, not the harness."""
 

@@ -7,6 +7,7 @@ makes the same schedule, byte for byte.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,7 +43,8 @@ def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -
     The first fault begins at about half the interval. Several nemeses each keep their own rhythm,
     evenly displaced. All faults end half an interval before the time limit, so that the recovery
     can be seen; a time limit too short for one fault gives one shorter fault in its middle. Shapes
-    and targets come in shuffled turns, so that each is used before any comes twice.
+    and targets come in shuffled turns, so that each is used before any comes twice. A fault that
+    nothing heals comes once, and has no duration.
 
     Raises UsageError for an unknown nemesis, shape or target, or one that the cluster is too small
     for.
@@ -55,12 +57,13 @@ def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -
             continue
         shapes = _turns(_shapes(kind, spec, nodes), chance)
         targets = _turns(spec.targets if kind.targets else (), chance)
-        for start_s, duration_s in _intervals(spec, place, chance):
+        times = _intervals(spec, place, chance)
+        for start_s, duration_s in itertools.islice(times, 1) if kind.for_good else times:
             faults.append(
                 Fault(
                     kind=name,
                     start_s=round(start_s, 3),
-                    duration_s=round(duration_s, 3),
+                    duration_s=None if kind.for_good else round(duration_s, 3),
                     target=next(targets) or kind.default_target,
                     shape=next(shapes),
                 )

@@ -130,12 +130,15 @@ def seats(wanted: int, pairs: Mapping[str, tuple[str, ...]], zones: Sequence[str
 
 
 def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]:
-    """Return the places of the consumers of the drain, for one pair or for all."""
+    """Return the places of the consumers of the drain, for one pair or for all.
+
+    Nodes that have left have none.
+    """
     nodes = [
         (name, node)
         for name, members in pairs_of(context.nodes, context.spec.drain_at).items()
         for node in members
-        if pair in (None, name)
+        if pair in (None, name) and node not in context.left
     ]
     return [Station(name, node, zone(context.zones, turn)) for turn, (name, node) in enumerate(nodes)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import msgspec
@@ -68,3 +69,5 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     They are for the live display, and to see a recovery: a broker that takes subscriptions but no
     messages has not recovered.
     """
+    left: AbstractSet[str] = frozenset()
+    """The nodes that have left for good, at which the drain has no consumers."""

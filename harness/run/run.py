@@ -85,6 +85,7 @@ class Run:
         self._phase = "deploy"
         self._counters: dict[str, int] = {}
         self._in_force: dict[str, str] = {}
+        self._left: set[str] = set()
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
@@ -180,6 +181,7 @@ class Run:
             zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
             redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,
+            left=self._left,
         )
         self._enter(recorder, "load")
         self.loaded = True
@@ -192,10 +194,12 @@ class Run:
             async with _background(self._supervise(recorder, set()), "supervisor"):
                 recovered = await self._recovery(monitor)
             if recovered is None:
-                self._trouble(
-                    "no operation of a client ended while the cluster was given time to recover: whether "
-                    "it did cannot be said"
+                unproved = (
+                    "no operation of a client ended while the cluster was given time to recover"
+                    if self._whole_pairs()
+                    else "each pair lacks a broker that has left"
                 )
+                self._trouble(f"{unproved}: whether the cluster recovered cannot be said")
             else:
                 self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered is not False:
@@ -208,6 +212,7 @@ class Run:
         await self._drain(workload, monitor)
         quiet_s = self.test.system.dialect.quiet_s(spec.quiet_period_s)
         self.ended_s = asyncio.get_running_loop().time() - quiet_s
+        await self._bring_back(monitor)
         self._enter(recorder, "browse")
         await browse(self.test, monitor.roles, recorder)
         if recovered is not False:
@@ -278,15 +283,24 @@ class Run:
             await monitor.until(live, self.test.system.patience.start_s)
         await environment.start(name)
 
+    def _expected(self) -> list[NodePlan]:
+        """Return the nodes that must run while there is load: all that have not left."""
+        return [node for node in self.test.nodes if node.name not in self._left]
+
+    def _whole_pairs(self) -> list[tuple[NodePlan, ...]]:
+        """Return the brokers of each pair of which no broker has left."""
+        pairs = self.test.pairs.values()
+        return [nodes for nodes in pairs if self._left.isdisjoint(node.name for node in nodes)]
+
     def _settled(self, statuses: Mapping[str, Status]) -> bool:
         """Return whether every pair is as planned, or has no broker left that can become a backup.
 
         Two live brokers of a pair stay live: waiting for a backup would be in vain.
         """
-        lacking = self.test.system.lacking(self.test.nodes, statuses)
+        lacking = self.test.system.lacking(self._expected(), statuses)
         return all(
             all(node.name in statuses and statuses[node.name].serves for node in nodes)
-            for nodes in self.test.pairs.values()
+            for nodes in self._whole_pairs()
             if any(node.name in lacking for node in nodes)
         )
 
@@ -324,6 +338,7 @@ class Run:
             stop_cleanly=self._stop_cleanly,
             administer=self._administer,
             in_force=self._in_force,
+            left=self._left,
             events=listening,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
@@ -377,7 +392,7 @@ class Run:
             quiet_since = now if quiet_since is None else quiet_since
             if now - quiet_since < RESTART_AFTER_S:
                 continue
-            for node in self.test.nodes:
+            for node in self._expected():
                 ended = node.name not in held_nodes and not await environment.running(node.name)
                 if ended and not self._in_force:  # a fault may have begun during the question, and ended it
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
@@ -402,18 +417,21 @@ class Run:
         return await self.test.system.status(self.test.admin(node))
 
     async def _heal(self) -> None:
-        """Heal all faults and start every node that does not run."""
+        """Heal all faults and start every node that does not run and has not left."""
         environment = self.test.environment
         await environment.heal_all()
-        for node in self.test.nodes:
+        for node in self._expected():
             if not await environment.running(node.name):
                 await environment.start(node.name)
 
     async def _recovery(self, monitor: Monitor) -> bool | None:
         """Return whether every pair gets a live broker and operations succeed within the bound.
 
-        None if no operation ended: clients so slow prove neither recovery nor its absence.
+        None if no operation ended: clients so slow prove neither recovery nor its absence. The same
+        holds if each pair lacks a broker that has left.
         """
+        if not self._whole_pairs():
+            return None
         # An attached cluster's own way to report roles may be slow, which proves nothing against
         # the brokers.
         has_roles = self.test.spec.attached is None
@@ -421,7 +439,7 @@ class Run:
         def served(statuses: Mapping[str, Status]) -> bool:
             return not has_roles or all(
                 any(statuses[node.name].serves for node in nodes if node.name in statuses)
-                for nodes in self.test.pairs.values()
+                for nodes in self._whole_pairs()
             )
 
         attempts = self._completed()
@@ -467,6 +485,22 @@ class Run:
                 f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
                 "be told from what was lost"
             )
+
+    async def _bring_back(self, monitor: Monitor) -> None:
+        """Start the nodes that have left, so that their stores can be read.
+
+        No client is there any more. A broker that does not come up is recorded as unread.
+        """
+        left = sorted(self._left)
+        for name in left:
+            if not await self.test.environment.running(name):
+                await self.test.environment.start(name)
+
+        def planned(statuses: Mapping[str, Status]) -> bool:
+            return not self.test.system.lacking(self.test.nodes, statuses)
+
+        if left:
+            await monitor.until(planned, self.test.system.patience.settle_s)
 
     def _trouble(self, words: str) -> None:
         self.trouble = "; ".join(filter(None, (self.trouble, words)))

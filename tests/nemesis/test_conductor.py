@@ -4,6 +4,7 @@ import pytest
 from virtual_cluster import LEASE_S, Cluster, run_virtually
 
 from checkers import schema
+from checkers.excuses import kind_of
 from harness.interface import Fault, InfrastructureError, Schedule, UsageError
 from nemesis import conductor, registry
 
@@ -229,6 +230,24 @@ def test_a_clean_stop_goes_through_the_broker_and_is_seen():
     at_s, value, _ = cluster.recorder.only("stop")
     assert at_s == pytest.approx(0.5, abs=0.01)
     assert (value["observed"], value["bit"]) == ({"b1": "gone"}, True)
+
+
+def test_a_node_that_leaves_stays_away_and_is_not_healed_also_where_another_fault_had_it_down():
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="leave", start_s=0, target="b1"),
+        Fault(kind="kill", start_s=2, duration_s=3, target="b1,a1"),
+    )
+    assert cluster.recorder.only("leave")[1]["observed"] == {"b1": "gone"}
+    assert cluster.recorder.of("heal:leave", "invoke") == []
+    assert cluster.environment.done("start") == [(5, "start", "a1")]
+    assert cluster.recorder.only("heal:kill")[1]["observed"]["b1"] == "gone, kept down by leave-1"
+    assert cluster.context.left == {"b1"}
+
+
+def test_checkers_and_nemesis_agree_on_which_faults_last_for_good():
+    assert [name for name, kind in registry.KINDS.items() if kind.for_good] == ["leave"]
+    assert all(kind_of(name).for_good == kind.for_good for name, kind in registry.KINDS.items())
 
 
 def test_a_broker_that_does_not_stop_is_an_error_without_effect():

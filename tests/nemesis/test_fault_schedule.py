@@ -44,8 +44,8 @@ def test_every_schedule_is_valid_ends_before_the_time_limit_and_repeats_by_its_s
     assert {fault.kind for fault in schedule.faults} == set(nemeses)
     assert [fault.start_s for fault in schedule.faults] == sorted(fault.start_s for fault in schedule.faults)
     for fault in schedule.faults:
-        assert fault.duration_s is not None
-        assert fault.start_s + fault.duration_s < limit
+        assert (fault.duration_s is None) == registry.get(fault.kind).for_good
+        assert fault.start_s + (fault.duration_s or 0.0) < limit
     assert make(test, nodes, seed) == schedule
     for place in range(min(5, len(schedule.faults))):
         validate(Schedule(faults=schedule.faults[:place] + schedule.faults[place + 1 :]), EVERYTHING, nodes)
@@ -97,6 +97,11 @@ def test_shapes_and_targets_asked_for_are_the_only_ones():
     faults = make(test).faults
     assert {fault.shape for fault in faults if fault.kind == "partition"} == {"bridge", "halves"}
     assert {fault.target for fault in faults if fault.kind == "kill"} == {"backup", "a1"}
+
+
+def test_nodes_leave_once_and_for_good():
+    (leave,) = make(spec("leave", time_limit_s=100.0)).faults
+    assert leave.duration_s is None
 
 
 def test_a_late_start_names_a_backup_to_be_and_is_held_back():
@@ -180,6 +185,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
             Fault(kind="clock-strobe", start_s=1, options={"period_ms": 5000}),
             "must be a number above 0 and at most 4000",
         ),
+        (Fault(kind="leave", start_s=0, duration_s=1), "takes no duration: nodes that leave stay away"),
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),
         (Fault(kind="late-start", start_s=2, target="a2"), "start-s is 2: it must be 0"),

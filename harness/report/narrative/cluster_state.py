@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkers.excuses import records
+from checkers.excuses import kind_of, records
 from checkers.schema import MONITOR, NEMESIS
 from checkers.words import seconds
 from harness.report.narrative.excerpt import Row
@@ -429,9 +429,9 @@ def observed(row: Row) -> dict[str, Any]:
 def _ended(fault: Break, healing: Sequence[Row]) -> Break:
     """Return a fault with an end: one without a healing of its own ended with the load.
 
-    All faults are healed when the load ends.
+    All faults are healed when the load ends, except for those that last for good.
     """
     later = [row for row in healing if row["index"] > fault.rows[0]["index"]]
-    if fault.end is not None or not later:
+    if fault.end is not None or not later or kind_of(fault.rows[0]["f"]).for_good:
         return fault
     return replace(fault, end=later[0]["time"], healed=later[0]["index"])
