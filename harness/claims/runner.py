@@ -24,14 +24,15 @@ from checkers.anomaly import rank
 from harness.claims import refuters
 from harness.claims.ran import Ran, judged
 from harness.claims.scenarios import Probe, Scenario
-from harness.claims.scenarios.registry import missing
+from harness.claims.scenarios.registry import OTHERS_ONLY, missing
 from harness.claims.systems import page
+from harness.claims.systems.choice import choose
 from harness.claims.systems.ledger import Ledger
 from harness.claims.systems.row import Departure
 from harness.history import judge as judging
 from harness.history import known
 from harness.history import store as stores
-from harness.interface import InfrastructureError, UsageError
+from harness.interface import OWN, InfrastructureError, UsageError
 from harness.report.progress import Meter
 from harness.report.terminal import is_quiet, is_verbose
 from harness.run import session
@@ -295,6 +296,7 @@ def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str,
             for row in rows
         ],
         "no-scenario-yet": missing(),
+        "only-with-other-brokers": choose(OTHERS_ONLY, OWN).left_out,
     }
 
 
@@ -325,6 +327,9 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     if absent := missing():
         lines += ["", "## No scenario yet", ""]
         lines += [f"- {name}: {text}" for name, text in absent.items()]
+    if others := choose(OTHERS_ONLY, OWN).left_out:
+        lines += ["", "## Only with other brokers", ""]
+        lines += [f"- {', '.join(names)}: {why}" for why, names in others.items()]
     lines += page.sections(path)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.commands import options
 from harness.history.known import KnownFinding
 from harness.interface import OWN, UsageError
+
+if TYPE_CHECKING:
+    from harness.claims.scenarios.probe import Probe
+    from harness.claims.scenarios.scenario import Scenario
+    from harness.claims.systems.choice import Choice
 
 
 @click.command("claims", context_settings=options.CONTEXT)
@@ -88,8 +95,9 @@ def claims_command(
             if is_given:
                 raise UsageError(f"--refute cannot be combined with {why}")
         refutation = refuters.refutation()
+        rows = _rows_that_run(choose(chosen(words), system))
         status: int = refutation.run(
-            refutation.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
+            refutation.RefutationRequest(rows=rows, runs=runs, root=root, as_json=as_json)
         )
         return status
     if results is None and (runs < 1 or recorded):
@@ -97,19 +105,16 @@ def claims_command(
     if results is not None and (system == OWN or settings):
         raise UsageError(f"--results is for another --system than {OWN}, and without --set")
     choice = choose(chosen(words), system)
+    chosen_rows = _rows_that_run(choice)
     tested = systems.get(system)
     check_home(tested)
     place(tested, environment, hosts or ())
-    scenarios = [row.with_settings(settings) if isinstance(row, Scenario) else row for row in choice.rows]
+    scenarios = [row.with_settings(settings) if isinstance(row, Scenario) else row for row in chosen_rows]
     for row in scenarios if settings or system != OWN else ():
         if isinstance(row, Scenario):
             tested = systems.of(row.spec)
             place(tested, environment, hosts or ())
             tested.plan(row.spec)
-    for why, names in choice.left_out.items():
-        click.echo(f"left out: {', '.join(names)}: {why}", err=True)
-    if not scenarios:
-        raise UsageError(f"--system {system}: none of the chosen rows can run with it")
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     if render is not None and system != OWN and results is None:
@@ -133,3 +138,12 @@ def claims_command(
             known=accepted,
         )
     )
+
+
+def _rows_that_run(choice: Choice) -> Sequence[Scenario | Probe]:
+    """Say why rows are left out, and return the others; raise UsageError if there are none."""
+    for why, names in choice.left_out.items():
+        click.echo(f"left out: {', '.join(names)}: {why}", err=True)
+    if not choice.rows:
+        raise UsageError(f"--system {choice.system}: none of the chosen rows can run with it")
+    return choice.rows

@@ -16,8 +16,10 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.claims import runner
 from harness.claims.ran import Ran
 from harness.claims.scenarios import PROBES, SCENARIOS, Roles, named, registry
+from harness.claims.systems.choice import choose
+from harness.commands import cli
 from harness.history import judge as judging
-from harness.interface import UsageError
+from harness.interface import OWN, UsageError
 from harness.run import session
 
 
@@ -63,7 +65,7 @@ def test_a_word_chooses_a_scenario_a_row_or_a_family():
     chosen = [each.id for each in registry.chosen(["RP1", "RP10"])]
     assert chosen == ["RP1", "RP1-large", "RP1-paging", "RP10-inside", "RP10-outside", "RP10-wait"]
     assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 21)}
-    assert registry.chosen([]) == (*SCENARIOS, *PROBES)
+    assert registry.chosen([]) == (*SCENARIOS, *registry.OTHERS_ONLY, *PROBES)
 
 
 def test_a_claim_that_does_not_exist_is_refused_with_the_near_one():
@@ -108,7 +110,7 @@ def unknown(word):
 
 
 def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
-    rows = {each.row for each in (*SCENARIOS, *PROBES)}
+    rows = {each.row for each in (*SCENARIOS, *registry.OTHERS_ONLY, *PROBES)}
     named_rows = {
         row for key in registry.missing() for row in key.split(", ") if row not in registry.FAMILIES
     }
@@ -118,8 +120,23 @@ def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
 
 
 def test_ids_are_unique_and_every_family_is_known():
-    assert len({each.id for each in (*SCENARIOS, *PROBES)}) == len(SCENARIOS) + len(PROBES)
-    assert {each.row.rstrip("0123456789") for each in (*SCENARIOS, *PROBES)} <= set(registry.FAMILIES)
+    everything = registry.chosen([])
+    assert len({each.id for each in everything}) == len(everything)
+    assert {each.row.rstrip("0123456789") for each in everything} <= set(registry.FAMILIES)
+
+
+def test_a_row_that_brokers_of_own_cannot_run_yet_says_what_they_lack_and_runs_with_others(capsys):
+    assert not any(each.own_lacks for each in SCENARIOS)
+    assert all(each.own_lacks for each in registry.OTHERS_ONLY)
+    choice = choose(registry.chosen(["CL5", "CL6"]), OWN)
+    assert {each.row for each in choice.rows} == {"CL5"}
+    assert choice.left_out == {"brokers of own have no redistribution of messages": ["CL6-moved", "CL6-off"]}
+    assert "CL6-moved" in {each.id for each in choose(registry.chosen(["CL6"]), "artemis").rows}
+    for more in ([], ["--refute"]):
+        assert cli.run(["claims", "CL6", *more]) == 254
+        err = capsys.readouterr().err
+        assert "left out: CL6-moved, CL6-off: brokers of own have no redistribution of messages" in err
+        assert "none of the chosen rows can run with it" in err
 
 
 def request(tmp_path, *scenarios, **options):

@@ -173,3 +173,35 @@ SCENARIOS: Final = (
         Moved(least=0, most=0),
     ),
 )  # fmt: skip
+
+
+def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **fields: Any) -> Scenario:
+    """Return a scenario of CL6: messages wait at a1 until b1 starts, which has all consumers."""
+    spec = load(
+        f"cl6-{case}", "standalone", 40.0, pairs=2, clients=2, workload="queue", rate=20.0,
+        every={_BALANCING: "ON_DEMAND", "address-settings.#.redistribution-delay": delay},
+        produce_at=("a1",), consume_at=("b1",), drain_at=("b1",),
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL6-{case}", claim=claim, source="AMQ 17.4", spec=spec,
+        schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
+        guards=at_stake("heal:late-start-1"), own_lacks="redistribution of messages", **fields,
+    )  # fmt: skip
+
+
+OTHERS_ONLY: Final = (
+    _redistributed(
+        "moved",
+        "redistribution-delay 0: messages that wait at a broker without consumers move to one that has some",
+        0,
+        Moved(least=20, of="a1", by="b1"),
+    ),
+    _redistributed(
+        "off",
+        "as CL6-moved, but without redistribution: the messages stay where no consumer is",
+        -1,
+        Exactly(finding="stuck", broker="a1"),
+        required=("stuck",),
+    ),
+)
+"""Rows for brokers of other systems."""

@@ -39,6 +39,9 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *clusters.SCENARIOS,
 )
 
+OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY
+"""The scenarios that brokers of own cannot run yet; each says what they lack."""
+
 PROBES: Final[tuple[Probe, ...]] = (
     *ha_database_probes.PROBES,
     *ha_database_admin_probes.PROBES,
@@ -64,7 +67,7 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
 
 def named(identifier: str) -> Scenario:
     """Return the scenario with that id. Raises KeyError."""
-    return {scenario.id: scenario for scenario in SCENARIOS}[identifier]
+    return {scenario.id: scenario for scenario in (*SCENARIOS, *OTHERS_ONLY)}[identifier]
 
 
 def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
@@ -73,7 +76,7 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
     A word is a scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); without words
     all are returned. Raises UsageError.
     """
-    everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
+    everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *OTHERS_ONLY, *PROBES)
     chosen_rows: dict[str, Scenario | Probe] = {}
     for word in words:
         identifier = word.upper()
@@ -102,7 +105,7 @@ def missing() -> dict[str, str]:
     If no row of a family has one, that is the family itself. With this nobody takes "all" for more
     than it is.
     """
-    rows_present = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
+    rows_present = {candidate.row for candidate in chosen([])}
     absent_rows = {}
     for family, (count, text) in FAMILIES.items():
         rows = [f"{family}{number}" for number in range(1, count + 1)]

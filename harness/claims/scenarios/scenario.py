@@ -125,6 +125,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     A promise that a property gives has a twin: the same scenario with the property off, whose
     expectation is the failure.
+
+    ``own_lacks`` is what brokers of own lack to run the scenario; "" if they can. Its properties
+    have the names of the documents.
     """
 
     id: str
@@ -137,6 +140,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     roles: Roles = Roles()
     besides: tuple[Expectation, ...] = ()
     guards: tuple[Expectation, ...] = ()
+    own_lacks: str = ""
 
     @property
     def row(self) -> str:

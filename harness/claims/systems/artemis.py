@@ -1,6 +1,6 @@
 """The claims with brokers of Apache ActiveMQ Artemis.
 
-These are the rows RP and SS, as far as they can be shown on processes of one machine.
+These are the rows RP, SS and CL, as far as they can be shown on processes of one machine.
 
 Times are those of JVMs on two busy cores. A broker serves 10 to 40 s after its start. A cut is
 noticed after two seconds, a vote takes two more, and a broker that lost it ends within ten. A
@@ -98,8 +98,35 @@ _PAGED: Final[dict[str, Any]] = {"properties": {"*": _ROOM}}
 _ON_PAGES: Final = (*at_stake("kill-1"), Says("a1", "AMQ222038: "))
 
 
+def _balanced(case: str) -> SystemRow:
+    """Return that row of CL5; all messages of b1 arrive a little later."""
+    return _row(
+        f"CL5-{case}",
+        20.0,
+        fault("slow", 6.0, 4.0, None, shape="one-way", pair="b", direction="from", delay_ms=50.0),
+        spec={"rate": 20.0},
+    )
+
+
+def _redistributed(case: str, delay: int) -> SystemRow:
+    """Return that row of CL6: b1 starts when messages wait at a1."""
+    settings = {"cluster.message-load-balancing": "ON_DEMAND", "address-settings.redistribution-delay": delay}
+    return _row(
+        f"CL6-{case}",
+        45.0,
+        fault("late-start", 0.0, 20.0, "b1"),
+        spec={"rate": 20.0, "properties": {"*": settings}},
+    )
+
+
 CLAIMS: Final = SystemClaims(
     rows=(
+        _balanced("all"),
+        _balanced("two"),
+        _balanced("off"),
+        _balanced("strict"),
+        _redistributed("moved", 0),
+        _redistributed("off", -1),
         _row("RP1", 30.0, fault("kill", 6.0)),
         _row("RP1-large", 30.0, fault("kill", 6.0)),
         _row("RP1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),

@@ -46,11 +46,11 @@ class Choice:
 def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
     """Return the rows of a system among those asked for.
 
-    Our own system has the rows themselves. A system without claims of its own gets the scenarios as
-    they stand.
+    Our own system has the rows themselves, except for those that its brokers cannot run yet. A
+    system without claims of its own gets the scenarios as they stand.
     """
     if system == OWN:
-        return Choice(system=system, rows=requested)
+        return _of_own(requested)
     tested = systems.get(system)
     claims = registry.of(system)
     rows: list[Scenario | Probe] = []
@@ -68,3 +68,14 @@ def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
             why = claims.why_not(candidate, tested) if claims else "the steps are for brokers of own only"
             left_out.setdefault(why, []).append(candidate.id)
     return Choice(system=system, rows=rows, departures=departures, left_out=left_out)
+
+
+def _of_own(requested: Sequence[Scenario | Probe]) -> Choice:
+    rows: list[Scenario | Probe] = []
+    left_out: dict[str, list[str]] = {}
+    for candidate in requested:
+        if isinstance(candidate, Scenario) and candidate.own_lacks:
+            left_out.setdefault(f"brokers of own have no {candidate.own_lacks}", []).append(candidate.id)
+        else:
+            rows.append(candidate)
+    return Choice(system=OWN, rows=rows, left_out=left_out)
