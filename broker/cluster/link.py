@@ -352,11 +352,8 @@ class ClusterLink(asyncio.Protocol):
         terms = self.terms
         if isinstance(message, m.Refusal):
             reason = message.reason[:REASON_MAX]
-            text = f"refused the connection: {reason}"
-            if self._proved:
-                self._tell_of_difference(f"cluster: a broker {text}")
-            else:
-                self._warn(f"cluster: {self.peer} {text}")
+            if self._proved:  # else whoever dials tells of it, once for all attempts
+                self._tell_of_difference(f"cluster: a broker refused the connection: {reason}")
             self._fail(LinkRefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
             theirs = Versions(message.version if message.oldest is None else message.oldest, message.version)

@@ -224,7 +224,7 @@ def test_a_wrong_password_is_refused_and_logged_on_both_sides(caplog):
     with caplog.at_level(logging.WARNING):
         run(scenario)
     assert "refused: wrong cluster-user or cluster-password" in caplog.text
-    assert "refused the connection: wrong cluster-user or cluster-password" in caplog.text
+    assert "cannot connect to broker a:61616: refused: wrong cluster-user or cluster-password" in caplog.text
     assert "guess-who" not in caplog.text
 
 
