@@ -3,6 +3,7 @@
 And a step that does not is noticed.
 """
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from harness.claims import runner
 from harness.claims.scenarios import PROBES, Probe
 from harness.claims.scenarios.probe import STEPS, StepMissedError
-from harness.claims.scenarios.workbench import Workbench
+from harness.claims.scenarios.workbench import Relay, Workbench
 from harness.history import judge as judging
 from harness.interface import InfrastructureError
 
@@ -123,3 +124,26 @@ def test_what_never_comes_is_a_missed_step(tmp_path, monkeypatch):
 
     notes = made(take).conduct(tmp_path)
     assert str(notes.steps[0]) == "it comes: expected it, found not within 0 s"
+
+
+def test_a_relay_passes_all_bytes_on_and_shows_what_can_be_read_of_them():
+    heard = []
+
+    async def answer(reader, writer):
+        heard.append((writer.get_extra_info("peername")[0], await reader.readexactly(8)))
+        writer.write(b"welcome")
+        writer.close()
+
+    async def scenario():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server, Relay(server.sockets[0].getsockname()[1], "127.0.0.2") as relay:
+            host, _, port = relay.address.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"my name!")
+            assert await reader.read() == b"welcome"
+            writer.close()
+            assert relay.attempts == 1
+            assert relay.readable("name", "secret", "come") == ["name", "come"]
+
+    asyncio.run(scenario())
+    assert heard == [("127.0.0.2", b"my name!")]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.claims.scenarios import (
+    cluster_probes,
     clusters,
     file_system_probes,
     ha_database,
@@ -48,6 +49,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *multi_instance_probes.PROBES,
     *file_system_probes.PROBES,
     *shared_store_probes.PROBES,
+    *cluster_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

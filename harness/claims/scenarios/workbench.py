@@ -182,6 +182,65 @@ class Workbench:
             await asyncio.sleep(POLL_S)
 
 
+class Relay:
+    """A relay to a port of this machine that keeps the bytes of both directions.
+
+    ``async with`` listens, and ends all connections at its end. ``attempts`` counts connections.
+    To the target they come from ``source``, an address of this machine.
+    """
+
+    def __init__(self, target: int, source: str = "127.0.0.1") -> None:
+        self.attempts = 0
+        self._target = target
+        self._source = source
+        self._bytes = bytearray()
+        self._copies: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+        for copy in self._copies:
+            copy.cancel()
+        await asyncio.gather(*self._copies, return_exceptions=True)
+
+    @property
+    def address(self) -> str:
+        """Where the relay listens."""
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def readable(self, *texts: str) -> list[str]:
+        """Return those of the texts that anybody on the way could read."""
+        return [text for text in texts if text.encode() in self._bytes]
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.attempts += 1
+        try:
+            far_reader, far_writer = await asyncio.open_connection(
+                "127.0.0.1", self._target, local_addr=(self._source, 0)
+            )
+        except OSError:
+            writer.close()
+            return
+        for source, sink in ((reader, far_writer), (far_reader, writer)):
+            copy = asyncio.create_task(self._copy(source, sink))
+            self._copies.add(copy)
+            copy.add_done_callback(self._copies.discard)
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while part := await source.read(1 << 16):
+                self._bytes += part
+                sink.write(part)
+                await sink.drain()
+        except OSError:
+            pass  # one of the two sides has gone
+        finally:
+            sink.close()
+
+
 class Broker:
     """A broker of a probe: its configuration, its ports and its admin client.
 
@@ -195,6 +254,7 @@ class Broker:
         self.stomp = bench.port()
         self.cluster = bench.port()
         host = "127.0.0.1"
+        self.connector = f"{host}:{self.cluster}"
         configuration: dict[str, Any] = {
             "broker": {"name": name, "data-directory": f"{name}-data"},
             "acceptor": {"host": host, "port": self.stomp, "users": {LOGIN: "tester-secret"}},
@@ -202,7 +262,7 @@ class Broker:
             "cluster": {
                 "host": host,
                 "port": self.cluster,
-                "connector": f"{host}:{self.cluster}",
+                "connector": self.connector,
                 "stomp-connector": f"{host}:{self.stomp}",
                 "message-load-balancing": "OFF",
                 "cluster-password": bench.secret,
@@ -213,6 +273,7 @@ class Broker:
                 {**configuration.get(section, {}), **values} if isinstance(values, Mapping) else values
             )
         config.validate(configuration)
+        self.data = bench.directory / configuration["broker"]["data-directory"]
         self.path = bench.directory / f"{name}.toml"
         self._target = Target(host, self.admin, bench.secret)
         self.path.touch(mode=0o600)
@@ -239,8 +300,16 @@ class Broker:
     @property
     def errors(self) -> list[str]:
         """The errors that the broker logged, without time and name."""
+        return self._logged("ERROR")
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that the broker logged, without time and name."""
+        return self._logged("WARNING")
+
+    def _logged(self, level: str) -> list[str]:
         lines = self.process.output.splitlines()
-        return [line.partition(f" ERROR {self._log_name} ")[2] for line in lines if " ERROR " in line]
+        return [line.partition(f" {level} {self._log_name} ")[2] for line in lines if f" {level} " in line]
 
     async def live(self) -> None:
         """Return when the broker serves. Raises StepMissedError."""

@@ -14,6 +14,20 @@ _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 REFUTERS: Final[Mapping[str, Refuter]] = {
+    "CL3": without(
+        "brokers do not compare the cluster-user",
+        "broker/cluster/link.py",
+        'message.nonce if message.user == terms.user else b"\\0" + message.nonce',
+        "message.nonce",
+        fails="wrong user: who is listed",
+    ),
+    "CL4": without(
+        "brokers do not warn of a duplicate node ID",
+        "broker/cluster/membership.py",
+        "            not both_live\n",
+        "            True\n",
+        fails="warnings of either broker then",
+    ),
     "CV1": begins_without(
         FORGETS, "broker/policies/solo.py", "            node_id = self._node_id = ", broker="a broker"
     ),
