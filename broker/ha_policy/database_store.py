@@ -13,7 +13,8 @@ from broker.section import Milliseconds, Positive, Section
 class DatabaseStoreSection(Section, frozen=True, kw_only=True):
     """The database in which messages are kept (AMQ 17.3.2.2, database-store).
 
-    The same for all brokers that share it.
+    The same for all brokers that share it: a backup of policy shared-store that has other times
+    than its live is refused.
     """
 
     url: Annotated[str, Meta(min_length=1)]

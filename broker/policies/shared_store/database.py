@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from broker.config import BrokerConfig
@@ -20,6 +20,7 @@ from broker.policies.identity import new_node_id
 from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store.store import LIVE, Inherited, Place, StoreMark
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.database import (
     Database,
     DatabaseError,
@@ -34,6 +35,13 @@ from broker.storage.journal import Recovered
 from broker.storage.records import Record, Update
 
 _log = logging.getLogger(__name__)
+
+ALIKE: Final = ("network_timeout", "lock_renew_period", "lock_expiration", "journal_sync_period")
+"""The settings that a live and its backups must have alike (AMQ 17.3.2.2).
+
+The live writes its own when it begins. So they can be changed: stop the backups, then restart the
+live.
+"""
 
 PAGE: Final = 2000
 """The number of records read in one transaction."""
@@ -59,14 +67,28 @@ class DatabaseLock:
 
 
 class LockRows:
-    """The places of a store in a database; see ``store.Places``."""
+    """The places of a store in a database; see ``store.Places``.
 
-    def __init__(self, locks: Locks) -> None:
+    ``settings`` are those of this broker that all brokers of the store must have alike, by name.
+    """
+
+    def __init__(self, locks: Locks, settings: Mapping[str, int]) -> None:
         self._locks = locks
+        self._settings = settings
 
     async def prepare(self) -> None:
-        """Make the tables, and this store's rows."""
-        await self._locks.create()
+        """Make the tables, and this store's rows.
+
+        Raises StartError if the present live has other settings of the store.
+        """
+        for row in await self._locks.create():
+            name, value, live = cast("tuple[str, int, str]", row)
+            own = self._settings.get(name, value)
+            if own != value:
+                raise StartError(
+                    f"database-store.{name} is {own} here and {value} at {live}, the live of this store: "
+                    "all its brokers must have the same"
+                )
 
     async def take(self, place: Place) -> DatabaseLock | None:
         """Take the lock of a place, None if another broker has it."""
@@ -102,7 +124,8 @@ class DatabaseStore:
             expiration_ms=self._section.lock_expiration,
             timeout_s=self._section.network_timeout / 1000,
         )
-        self.places = LockRows(self._locks)
+        self._settings = {name.replace("_", "-"): int(getattr(self._section, name)) for name in ALIKE}
+        self.places = LockRows(self._locks, self._settings)
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
         """Begin a life with all rows of the store, under a new number.
@@ -164,7 +187,16 @@ class DatabaseStore:
             (life, LIVE, self._name, new_node_id(self._seams, self._name), self._cluster_id),
             count=1,
         )
-        [begun] = await self._locks.hold(holding, [begin])
+        remember = Statement(
+            "INSERT INTO store_settings (cluster_id, name, value, broker, epoch) VALUES (?, ?, ?, ?, ?) ON "
+            "CONFLICT (cluster_id, name) DO UPDATE SET value = excluded.value, broker = excluded.broker, "
+            "epoch = excluded.epoch",
+            many=tuple(
+                (self._cluster_id, name, value, self._name, holding.epoch)
+                for name, value in self._settings.items()
+            ),
+        )
+        begun, _ = await self._locks.hold(holding, [begin, remember])
         node_id = cast("str", begun.rows[0][0])
         return life, node_id
 

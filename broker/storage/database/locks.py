@@ -17,6 +17,8 @@ protects. There is no check followed by an act.
                  until when it is kept
     store_mark   one row a store: the state in which the last live left it, its node ID, the last
                  live's name, the number of the last life
+    store_settings  one row a setting of the last live that all brokers of its store must have alike
+                 (17.3.2.2), with the epoch of its lock
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_mark (
         cluster_id TEXT NOT NULL, state TEXT NOT NULL, node_id TEXT NOT NULL,
         broker TEXT NOT NULL, life BIGINT NOT NULL, PRIMARY KEY (cluster_id))""",
+    """CREATE TABLE IF NOT EXISTS store_settings (
+        cluster_id TEXT NOT NULL, name TEXT NOT NULL, value BIGINT NOT NULL, broker TEXT NOT NULL,
+        epoch BIGINT NOT NULL, PRIMARY KEY (cluster_id, name))""",
 )
 
 _log = logging.getLogger(__name__)
@@ -157,8 +162,12 @@ class Locks:
         self._expiration_ms = expiration_ms
         self._timeout_s = timeout_s
 
-    async def create(self) -> None:
-        """Make missing tables, and the rows of this store. Raises OSError."""
+    async def create(self) -> list[Row]:
+        """Make missing tables, and the rows of this store. Raises OSError.
+
+        Returns the settings of the live that has the lock now, as (name, value, name of the live);
+        none if there is no live, or one that has not begun.
+        """
         statements = [
             *(Statement(table) for table in (*s.TABLES, *TABLES)),
             Statement(
@@ -171,15 +180,22 @@ class Locks:
                 "'', 0) ON CONFLICT DO NOTHING",
                 (self.cluster_id,),
             ),
+            Statement(
+                "SELECT s.name, s.value, s.broker FROM store_settings s, store_lock l WHERE s.cluster_id = ?"
+                " AND l.cluster_id = s.cluster_id AND l.place = ? AND l.epoch = s.epoch AND l.expires >= "
+                "clock_ms() ORDER BY s.name",
+                (self.cluster_id, LIVE),
+            ),
         ]
         try:
-            await self._database.transact(statements, self._timeout_s)
+            results = await self._database.transact(statements, self._timeout_s)
         except ConstraintError:
             # PostgreSQL: two brokers created one table at the same moment; the other has done it
             # now.
-            await self.ask(statements)
+            results = await self.ask(statements)
         except DatabaseError as error:
             raise _failed(error) from error
+        return results[-1].rows
 
     async def acquire(self, place: str) -> Holding | None:
         """Take a place; None while another broker has it. Raises OSError.

@@ -53,7 +53,7 @@ PROBES: Final[tuple[Probe, ...]] = (
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
-    "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
+    "SS": (10, "shared store (AMQ 17.3.1.2, 17.3.2)"),
     "RP": (20, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
     "TX": (4, "transactions across a fail-over (AMQ 17.3.4, SUN, WMQ)"),
     "DS": (4, "durable subscriptions across a fail-over (AMQ 17.3.4, SUN, WMQ)"),

@@ -1,6 +1,6 @@
-"""The probe of the time that a takeover of a shared store takes: row SS8.
+"""Probes of a shared store: the time that a takeover takes (SS8), and equal settings (SS10).
 
-What the document on shared stores says of it is shown on real processes. The curve up to a million
+What the document on shared stores says of SS8 is shown on real processes. The curve up to a million
 messages is measured by ``bench/recovery.py``. The probe shows that a backup serves all stored
 messages, however many, and that the time grows with what the journal holds: four times as many
 messages take about four times as long. It measures CPU time, since a machine may have other work.
@@ -98,6 +98,43 @@ async def _ss8(bench: Workbench) -> None:
     )
 
 
+def _on_database(bench: Workbench, name: str, role: str, expiration_ms: int) -> Broker:
+    """Return a broker on a store in a database, with that ``lock-expiration``."""
+    table: dict[str, Any] = {
+        "ha-policy": {"shared-store": {"store": "database", role: {"lock-poll-period": 50}}},
+        "database-store": {"url": "sqlite:store.db", "lock-expiration": expiration_ms},
+    }
+    return Broker(bench, name, table)
+
+
+@on_bench
+async def _ss10(bench: Workbench) -> None:
+    live = _on_database(bench, "a1", "master", 12_000)
+    await live.start()
+    await live.live()
+    other, alike = (
+        _on_database(bench, name, "slave", expiration)
+        for name, expiration in (("a2", 15_000), ("a3", 12_000))
+    )
+    refused = await other.start()
+
+    async def has_decided() -> bool:
+        return not refused.running or await other.shows("role", "backup")
+
+    await bench.until("the other backup decides whether it waits", "a decision", has_decided)
+    ended = not refused.running and await refused.wait() > 0
+    bench.compare("a backup with another lock-expiration ends with an error", True, ended)
+    told = [line for line in refused.output.splitlines() if "lock-expiration" in line]
+    said = ["database-store.lock-expiration is 15000 here and 12000 at a1" in line for line in told]
+    bench.compare("the one line about it names the property and both values", [True], said)
+    await alike.start()
+    await alike.becomes("backup")
+    async with await StompClient.connect(live.stomp) as client:
+        answer = await client.ask("SEND", _BODY, destination=_QUEUE)
+    bench.compare("the live goes on", "RECEIPT", answer.command)
+    bench.compare("the backup with the same is next", "backup", (await alike.ask("status"))["role"])
+
+
 PROBES: Final = (
     Probe(
         id="SS8",
@@ -107,5 +144,14 @@ PROBES: Final = (
         expected=f"a backup serves all of {', '.join(f'{count:,}' for count in _STORED)} stored "
         f"messages; four times as many messages take {_LEAST:g} to {_MOST:g} times as long",
         take=_ss8,
+    ),
+    Probe(
+        id="SS10",
+        claim="live and backup have the same settings of their store in a database: a backup with other lock "
+        "times is refused",
+        source="AMQ 17.3.2.2",
+        expected="the refused backup names the property and both values in one line; the live goes on; a "
+        "backup with the same settings waits for its turn",
+        take=_ss10,
     ),
 )

@@ -14,13 +14,14 @@ from broker.policies.ownership.lease import LeaseLostError
 from broker.policies.shared_store import database as store_database
 from broker.policies.shared_store.database import DatabaseStore
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 
 MESSAGE = 2
 
 
-def store_of(place, name):
-    section = {"url": "sqlite:unused", "network-timeout": 20_000, "lock-expiration": 60_000}
+def store_of(place, name, **changed):
+    section = {"url": "sqlite:unused", "network-timeout": 20_000, "lock-expiration": 60_000, **changed}
     settings = config.validate(
         {
             "broker": {"name": name},
@@ -129,5 +130,62 @@ def test_a_takeover_goes_on_when_the_database_was_away_for_a_moment():
         place.server.start()
         assert shown(await reading) == [(first.journal.next_id() - 1, MESSAGE, b"x", [])]
         await again.close()
+
+    place.run(main)
+
+
+OTHERS = {
+    "network-timeout": 9_000,
+    "lock-renew-period": 1_500,
+    "lock-expiration": 90_000,
+    "journal-sync-period": 7,
+}
+
+
+def test_each_setting_that_must_be_alike_is_tried():
+    assert [name.replace("-", "_") for name in OTHERS] == [*store_database.ALIKE]
+
+
+@pytest.mark.parametrize(("name", "value"), OTHERS.items(), ids=OTHERS)
+def test_who_has_other_settings_than_the_live_is_refused_by_the_name_of_the_setting(place, name, value):
+    async def main():
+        live_store, other, alike = (
+            store_of(place, broker, **more)
+            for broker, more in (("a1", {}), ("a2", {name: value}), ("a3", {}))
+        )
+        await other.places.prepare()  # a new store has no live to differ from
+        live, inherited = await reign(live_store)
+        with pytest.raises(
+            StartError, match=rf"database-store\.{name} is {value} here and \d+ at a1, the live of this store"
+        ):
+            await other.places.prepare()
+        await alike.places.prepare()
+        await inherited.journal.close()
+        await live.release()
+        await other.places.prepare()  # the next live may have others
+        live, inherited = await reign(other)
+        with pytest.raises(StartError, match=rf"{name} is \d+ here and {value} at a2"):
+            await alike.places.prepare()
+        await inherited.journal.close()
+        await live.release()
+        for store in (live_store, other, alike):
+            await store.close()
+
+    place.run(main)
+
+
+def test_what_an_earlier_live_had_is_not_compared_while_the_present_one_has_not_begun(place):
+    async def main():
+        changed = {"lock-expiration": 90_000}
+        first, second, third = (
+            store_of(place, broker, **more) for broker, more in (("a1", {}), ("a2", changed), ("a3", changed))
+        )
+        live, inherited = await reign(first)
+        await inherited.journal.close()
+        await live.release()
+        assert await second.places.take("live")
+        await third.places.prepare()
+        for store in (first, second, third):
+            await store.close()
 
     place.run(main)

@@ -16,6 +16,7 @@ from mutants.refuters.refuter import (
     Lack,
     Refuter,
     begins_without,
+    without,
 )
 from mutants.refuters.shared_store import knows_losses
 
@@ -32,6 +33,13 @@ def _lacking(lack: Lack) -> Refuter:
 
 
 REFUTERS: Final[Mapping[str, Refuter]] = {
+    "SS10": without(
+        "a broker does not compare its settings with those of the live",
+        _DATABASE,
+        "            if own != value:\n",
+        "            if False:\n",
+        fails="a backup with another lock-expiration ends with an error",
+    ),
     "SS3-kill": _lacking(FORGETS),
     "SS3-large": _lacking(LARGE),
     "SS3-paging": _lacking(PAGES),
