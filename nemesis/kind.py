@@ -106,7 +106,7 @@ class Impact:
     """The links or nodes that a fault will touch; ``target`` describes them in words.
 
     ``part`` is the part of the nodes that probes look at: "" for their processes, "disk", "clock".
-    ``by`` is the broker that carries the fault out, where a broker does.
+    ``by`` is the broker that carries the fault out, where a broker does, or whose data it uses.
     """
 
     target: str | None

@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, FaultActions, Impact, Injection, Kind, Option, Situation, one_of, truth
+from nemesis.kind import (
+    PAIR,
+    CannotBeginError,
+    FaultActions,
+    Impact,
+    Injection,
+    Kind,
+    Option,
+    Situation,
+    one_of,
+    some_text,
+    truth,
+)
 from nemesis.target import TARGETS, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
@@ -237,6 +250,61 @@ class Reconfigure(NodeKind):
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """Return whether no node was running before."""
+        return all(before.get(node) == "gone" for node in observed)
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """Return whether anything was observed: there is nothing to heal."""
+        return bool(observed)
+
+
+class CopyData(NodeKind):
+    """The copying of a stopped broker's data files to another node (CL17).
+
+    A document warns administrators of it: both brokers then have one node ID.
+
+    This fault does not heal: the copy remains.
+    """
+
+    name = "copy-data"
+    description = "a stopped node gets a copy of another stopped node's data, instead of its own"
+    unpromised = "data files of a broker must not be copied to another one (CL17)"
+    primitives = ("copy-data",)
+    options: ClassVar[Mapping[str, Option]] = {
+        "of": Option("the node whose data are copied; another one by default", some_text)
+    }
+    default_target = "one"
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """Check the fault; the node whose data are copied must exist and be another one."""
+        super().validate(fault, nodes)
+        names = [node.name for node in nodes]
+        source = fault.options.get("of", names[0])
+        if source not in names or source == fault.target:
+            raise UsageError(f'option "of": "{source}" must be the name of another node')
+
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """Choose the node, and another one whose data it gets."""
+        impact = super().plan(fault, situation)
+        others = [name for name in situation.names if name not in impact.nodes]
+        source = fault.options.get("of") or (situation.random.choice(others) if others else "")
+        if source not in others:
+            raise CannotBeginError(f"no other node has data to be copied to {', '.join(impact.nodes)}")
+        return replace(impact, by=source)
+
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """Return what the cluster lacks: nodes with data of their own."""
+        if all(node.store is None and node.database is None for node in nodes):
+            return ""
+        return "the brokers share their data: use --policy standalone or replication"
+
+    async def begin(self, injection: Injection) -> str | None:
+        """Copy the data."""
+        for node in injection.impact.nodes:
+            await injection.actions.environment.copy_data(injection.impact.by, node)
+        return None
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """Return whether the node was down, as it must be."""
         return all(before.get(node) == "gone" for node in observed)
 
     def healed(self, observed: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ from nemesis.kind import Kind
 from nemesis.link import Partition, SlowLink, StallLink
 from nemesis.near import near
 from nemesis.nfs import NfsDisconnect, NfsRestart, NfsStall
-from nemesis.node import Destroy, Kill, LateStart, Leave, Pause, Reconfigure, Stop
+from nemesis.node import CopyData, Destroy, Kill, LateStart, Leave, Pause, Reconfigure, Stop
 from nemesis.switch_over import SwitchOver
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -31,6 +31,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Leave(),
         LateStart(),
         Reconfigure(),
+        CopyData(),
         PowerLoss(),
         DiskSlow(),
         DiskStall(),

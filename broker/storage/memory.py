@@ -57,13 +57,12 @@ class MemoryVolume:
         self.chance = chance
         self.operations = 0
         self.fail_after: int | None = None
-        self._files: dict[str, Content] = {path: Content(data) for path, data in (image or {}).items()}
+        self._files: dict[str, Content] = {}
         self._directories: set[str] = set()
         self._locks: dict[str, MemoryLock] = {}
         self._generation = 0
         self._dead = False
-        for path in self._files:
-            self._make_parents(path)
+        self.restore(image or {})
 
     # ---- what a test does to it
 
@@ -90,6 +89,13 @@ class MemoryVolume:
         self._files.clear()
         self._directories.clear()
         self.damage.clear()
+
+    def restore(self, image: Mapping[str, bytes]) -> None:
+        """Replace everything on the disk by the files of an image."""
+        self.destroy()
+        for path, data in image.items():
+            self._files[path] = Content(data)
+            self._make_parents(path)
 
     def corrupt(
         self, chance: random.Random, *, files: str = "*", cut: bool = False

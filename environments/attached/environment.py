@@ -60,7 +60,7 @@ class AttachedEnvironment(RealEnvironment):
         hooks = None if self._cluster is None else {hook.name for hook in self._cluster.hook}
         others = hooks is None or hooks - set(PROCESS_HOOKS)
         answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
-        answers |= dict.fromkeys(("stop", "destroy-data", "power-loss"), _OURS)
+        answers |= dict.fromkeys(("stop", "destroy-data", "copy-data", "power-loss"), _OURS)
         answers |= dict.fromkeys(("clock-skew", "clock-step", "clock-rate", "clock-strobe"), _NO_CLOCKS)
         answers |= dict.fromkeys(("late-start", "reconfigure", "takeover", "quiesce"), _NO_COMMANDS)
         answers |= {

@@ -89,7 +89,7 @@ class LocalEnvironment(RealEnvironment):
 
         A link can hold, delay or reset a stream, but not lose single packets.
         """
-        can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
+        can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data", "copy-data"), "")
         return {
             **can,
             **SIMULATED_ONLY,
@@ -182,6 +182,15 @@ class LocalEnvironment(RealEnvironment):
         if node in self._stores:
             return
         await asyncio.to_thread(clear, self._home(node) / "data")
+
+    async def copy_data(self, source: str, node: str) -> None:
+        """Replace a stopped node's data directory by a copy; see `Environment.copy_data`."""
+        for name in (source, node):
+            if await self.running(name):
+                raise UsageError(f"{name} is running: data can be copied only while both brokers are stopped")
+        data = self._home(node) / "data"
+        await asyncio.to_thread(clear, data)
+        await asyncio.to_thread(shutil.copytree, self._home(source) / "data", data, dirs_exist_ok=True)
 
     async def inject(
         self,

@@ -69,6 +69,7 @@ PRIMITIVES: Final = (
     "kill",
     "stop",
     "destroy-data",
+    "copy-data",
 )
 
 _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
@@ -295,6 +296,13 @@ class SimulationEnvironment:
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         self._disks[node].destroy()
+
+    async def copy_data(self, source: str, node: str) -> None:
+        """Replace what is on a stopped node's disk by a copy; see `Environment.copy_data`."""
+        for name in (source, node):
+            if await self.running(name):
+                raise UsageError(f"{name} is running: data can be copied only while both brokers are stopped")
+        self._disks[node].restore(self._disks[source].image())
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """Wait for new log lines, which come at the virtual instant in which they are logged.

@@ -15,7 +15,7 @@ import asyncio
 import errno
 import fnmatch
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from environments.simulation.filestore import FileRequest, FileServer, StoredFile
@@ -111,6 +111,13 @@ class Kernel:
 
     def destroy(self) -> None:
         """Do nothing: a lost machine has nothing of its own on the shared store."""
+
+    def image(self) -> Mapping[str, bytes]:
+        """Return nothing, as ``destroy`` removes nothing."""
+        return {}
+
+    def restore(self, image: Mapping[str, bytes]) -> None:
+        """Do nothing, as ``destroy`` does."""
 
     def condition(self, condition: DiskCondition) -> None:
         self._condition = condition

@@ -35,10 +35,10 @@ class Environment(Protocol):
     ``renew``, so that a killed harness leaves nothing broken. ``supports`` maps each fault
     primitive to "" (can) or the reason it cannot. Primitives: "cut" "reset" "slow" "stall"
     "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
-    "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error"
-    "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate" "clock-strobe" (their
-    clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories), "database-stall"
-    "database-restart" "database-disconnect" (their database).
+    "destroy-data" "copy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full"
+    "disk-error" "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate" "clock-strobe"
+    (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
+    "database-stall" "database-restart" "database-disconnect" (their database).
     """
 
     name: str
@@ -110,6 +110,14 @@ class Environment(Protocol):
         """Remove a stopped node's own data from its disk; a store shared with others stays.
 
         Raises UsageError while its broker runs: that would be another fault.
+        """
+        ...
+
+    async def copy_data(self, source: str, node: str) -> None:
+        """Replace a stopped node's own data by a copy of those of another stopped node.
+
+        Raises UsageError while one of the two runs. An environment that cannot do it says so in
+        ``supports``, by the primitive "copy-data".
         """
         ...
 

@@ -66,6 +66,14 @@ class Disk(Protocol):
         """Remove everything from the disk."""
         ...
 
+    def image(self) -> Mapping[str, bytes]:
+        """Return every file on the disk, by its path."""
+        ...
+
+    def restore(self, image: Mapping[str, bytes]) -> None:
+        """Replace everything on the disk by the files of an image."""
+        ...
+
     def condition(self, condition: DiskCondition) -> None:
         """Behave under this condition from now on."""
         ...

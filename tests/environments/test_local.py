@@ -500,6 +500,7 @@ def test_supports_what_processes_can_be_made_to_suffer_and_says_where_the_rest_c
         "kill",
         "stop",
         "destroy-data",
+        "copy-data",
         # each of these if the machine has what it needs
         *(() if fuse_device.missing() else (*DISK_LEASES, *DISK_MOMENTS)),
         *(() if program.missing() else DATABASE_PRIMITIVES),

@@ -245,6 +245,18 @@ def test_a_node_that_leaves_stays_away_and_is_not_healed_also_where_another_faul
     assert cluster.context.left == {"b1"}
 
 
+def test_data_are_copied_between_stopped_nodes_and_stay_so():
+    cluster = Cluster(down=("b1",))
+    fault = Fault(kind="copy-data", start_s=1, duration_s=1, target="b1", options={"of": "a1"})
+    conduct(cluster, fault)
+    assert cluster.recorder.only("copy-data")[1]["bit"] is False, "a1 runs"
+    assert "a1 is running" in cluster.recorder.only("copy-data")[2]
+    cluster = Cluster(down=("a1", "b1"))
+    conduct(cluster, fault)
+    assert cluster.recorder.only("copy-data")[1]["bit"] is True
+    assert cluster.environment.calls == [(1, "copy", "a1", "b1")]
+
+
 def test_checkers_and_nemesis_agree_on_which_faults_last_for_good():
     assert [name for name, kind in registry.KINDS.items() if kind.for_good] == ["leave"]
     assert all(kind_of(name).for_good == kind.for_good for name, kind in registry.KINDS.items())

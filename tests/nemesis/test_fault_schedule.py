@@ -185,6 +185,14 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
             Fault(kind="clock-strobe", start_s=1, options={"period_ms": 5000}),
             "must be a number above 0 and at most 4000",
         ),
+        (
+            Fault(kind="copy-data", start_s=0, target="b1", options={"of": "b1"}),
+            'option "of": "b1" must be the name of another node',
+        ),
+        (
+            Fault(kind="copy-data", start_s=0, target="b1", options={"of": "z1"}),
+            'option "of": "z1" must be the name of another node',
+        ),
         (Fault(kind="leave", start_s=0, duration_s=1), "takes no duration: nodes that leave stay away"),
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),

@@ -115,6 +115,12 @@ class VirtualEnvironment:
             raise UsageError(f"{node} is running")
         self.disks.discard(node)
 
+    async def copy_data(self, source, node):
+        for name in (source, node):
+            if self.state[name] != "gone":
+                raise UsageError(f"{name} is running")
+        await self._did("copy", source, node)
+
     async def inject(self, primitive, *, links=(), nodes=(), options=None):
         self._next += 1
         lease = f"lease-{self._next}"

@@ -15,12 +15,14 @@ from harness.claims.scenarios.expectations import (
     Shares,
 )
 from harness.claims.scenarios.scenario import Scenario
-from harness.interface import TestSpec
+from harness.interface import Fault, TestSpec
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
 _RESTART: Final = faults(fault("kill", 3.0, 1.0, "b1"))
 """b1 dials anew, and is dialled."""
 _REFUSED: Final = "cluster: a broker refused the connection: cluster.name is "
+
+_SAME_ID: Final = "duplicate node ID: "
 
 _BALANCING: Final = "cluster.message-load-balancing"
 _LATE: Final = faults(
@@ -80,7 +82,35 @@ def _alone(name: str) -> TestSpec:
     )  # fmt: skip
 
 
+_JOINS: Final = fault("late-start", 0.0, 17.0, "b1"), fault("kill", 13.0, 3.0)
+"""b1 is set up while a1 is down for a moment, and joins it later.
+
+The load does not wait longer than 10 s for the clients of b1.
+"""
+
+
+def _set_up(case: str, claim: str, *faults_: Fault, **fields: Any) -> Scenario:
+    """Return a scenario of CL17: a second broker joins one that has messages."""
+    spec = load(
+        f"cl17-{case}", "standalone", 22.0, pairs=2, workload="queue", every={_BALANCING: "OFF"}, **SLOW
+    )
+    return Scenario(
+        id=f"CL17-{case}", claim=claim, source="AMQ 17.2.1", spec=spec, schedule=faults(*_JOINS, *faults_),
+        guards=at_stake("kill-2"), **fields,
+    )  # fmt: skip
+
+
 SCENARIOS: Final = (
+    _set_up(
+        "data",
+        "a broker's data files are copied along with its configuration: both brokers have one node ID, and "
+        "each warns of it once; no message is lost",
+        fault("copy-data", 14.0, 0.5, "b1", of="a1"),
+        required=("split-brain",),
+        allowed=("zombie", "duplicate", "resurrected", "diverged"),
+        besides=(Says("a1", _SAME_ID, times=1), Says("b1", _SAME_ID, times=1)),
+    ),
+    _set_up("configuration", "as CL17-data, but only the configuration is copied: the cluster forms"),
     Scenario(
         id="CV1",
         claim="no other broker takes over the messages of a broker that is killed: they wait for its "

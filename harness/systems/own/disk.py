@@ -7,6 +7,7 @@ nothing of the harness.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Final
 
 from broker.storage.memory import MemoryVolume
@@ -41,6 +42,14 @@ class OwnDisk:
     def destroy(self) -> None:
         """Replace the disk by an empty one."""
         self.volume.destroy()
+
+    def image(self) -> Mapping[str, bytes]:
+        """Return every file, as a broker that opened it now would read it."""
+        return self.volume.image()
+
+    def restore(self, image: Mapping[str, bytes]) -> None:
+        """Replace what the disk has by the files of an image."""
+        self.volume.restore(image)
 
     def condition(self, condition: DiskCondition) -> None:
         """Apply a condition; the default is a sound disk."""
