@@ -126,7 +126,7 @@ class _Life:
             before = await self._actions.states(nodes) if nodes else {}
             self._begun = True
             if kind.for_good:
-                context.left.update(nodes)
+                context.departed.update(nodes)
             else:
                 context.in_force[self.label] = self._describe()
             await self._inject()

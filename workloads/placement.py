@@ -138,7 +138,7 @@ def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]
         (name, node)
         for name, members in pairs_of(context.nodes, context.spec.drain_at).items()
         for node in members
-        if pair in (None, name) and node not in context.left
+        if pair in (None, name) and node not in context.departed
     ]
     return [Station(name, node, zone(context.zones, turn)) for turn, (name, node) in enumerate(nodes)]
 

@@ -327,9 +327,9 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     if absent := missing():
         lines += ["", "## No scenario yet", ""]
         lines += [f"- {name}: {text}" for name, text in absent.items()]
-    if others := choose(OTHERS_ONLY, OWN).left_out:
+    if waiting := choose(OTHERS_ONLY, OWN).left_out:
         lines += ["", "## Only with other brokers", ""]
-        lines += [f"- {', '.join(names)}: {why}" for why, names in others.items()]
+        lines += [f"- {', '.join(names)}: {why}" for why, names in waiting.items()]
     lines += page.sections(path)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

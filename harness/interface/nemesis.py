@@ -56,5 +56,5 @@ class NemesisContext(msgspec.Struct, kw_only=True):
 
     Without these faults the run does not show what it was made for.
     """
-    left: set[str] = msgspec.field(default_factory=set)
+    departed: set[str] = msgspec.field(default_factory=set)
     """The nodes that have left for good: nothing starts them while there is load."""

@@ -69,5 +69,5 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     They are for the live display, and to see a recovery: a broker that takes subscriptions but no
     messages has not recovered.
     """
-    left: AbstractSet[str] = frozenset()
+    departed: AbstractSet[str] = frozenset()
     """The nodes that have left for good, at which the drain has no consumers."""

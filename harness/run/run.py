@@ -85,7 +85,7 @@ class Run:
         self._phase = "deploy"
         self._counters: dict[str, int] = {}
         self._in_force: dict[str, str] = {}
-        self._left: set[str] = set()
+        self._departed: set[str] = set()
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
@@ -181,7 +181,7 @@ class Run:
             zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
             redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,
-            left=self._left,
+            departed=self._departed,
         )
         self._enter(recorder, "load")
         self.loaded = True
@@ -285,12 +285,12 @@ class Run:
 
     def _expected(self) -> list[NodePlan]:
         """Return the nodes that must run while there is load: all that have not left."""
-        return [node for node in self.test.nodes if node.name not in self._left]
+        return [node for node in self.test.nodes if node.name not in self._departed]
 
     def _whole_pairs(self) -> list[tuple[NodePlan, ...]]:
         """Return the brokers of each pair of which no broker has left."""
         pairs = self.test.pairs.values()
-        return [nodes for nodes in pairs if self._left.isdisjoint(node.name for node in nodes)]
+        return [nodes for nodes in pairs if self._departed.isdisjoint(node.name for node in nodes)]
 
     def _settled(self, statuses: Mapping[str, Status]) -> bool:
         """Return whether every pair is as planned, or has no broker left that can become a backup.
@@ -338,7 +338,7 @@ class Run:
             stop_cleanly=self._stop_cleanly,
             administer=self._administer,
             in_force=self._in_force,
-            left=self._left,
+            departed=self._departed,
             events=listening,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
@@ -491,15 +491,14 @@ class Run:
 
         No client is there any more. A broker that does not come up is recorded as unread.
         """
-        left = sorted(self._left)
-        for name in left:
+        for name in sorted(self._departed):
             if not await self.test.environment.running(name):
                 await self.test.environment.start(name)
 
         def planned(statuses: Mapping[str, Status]) -> bool:
             return not self.test.system.lacking(self.test.nodes, statuses)
 
-        if left:
+        if self._departed:
             await monitor.until(planned, self.test.system.patience.settle_s)
 
     def _trouble(self, words: str) -> None:

@@ -242,7 +242,7 @@ def test_a_node_that_leaves_stays_away_and_is_not_healed_also_where_another_faul
     assert cluster.recorder.of("heal:leave", "invoke") == []
     assert cluster.environment.done("start") == [(5, "start", "a1")]
     assert cluster.recorder.only("heal:kill")[1]["observed"]["b1"] == "gone, kept down by leave-1"
-    assert cluster.context.left == {"b1"}
+    assert cluster.context.departed == {"b1"}
 
 
 def test_data_are_copied_between_stopped_nodes_and_stay_so():

@@ -83,11 +83,11 @@ class LockRows:
         """
         for row in await self._locks.create():
             name, value, live = cast("tuple[str, int, str]", row)
-            own = self._settings.get(name, value)
-            if own != value:
+            own_value = self._settings.get(name, value)
+            if own_value != value:
                 raise StartError(
-                    f"database-store.{name} is {own} here and {value} at {live}, the live of this store: "
-                    "all its brokers must have the same"
+                    f"database-store.{name} is {own_value} here and {value} at {live}, the live of this "
+                    "store: all its brokers must have the same"
                 )
 
     async def take(self, place: Place) -> DatabaseLock | None:

@@ -35,14 +35,14 @@ async def _linked(broker: Broker, other: Broker) -> bool:
     return other.name in await _listed(broker)
 
 
-async def _met(bench: Workbench, broker: Broker, other: Broker) -> None:
+async def _until_listed(bench: Workbench, broker: Broker, other: Broker) -> None:
     """Return when a broker lists the other one. Raises StepMissedError."""
     await bench.until(
         f"{broker.name} meets {other.name}", other.name, functools.partial(_linked, broker, other)
     )
 
 
-async def _refused(bench: Workbench, member: Broker, what: str, address: str, **wrong: str) -> None:
+async def _refused(bench: Workbench, member: Broker, credential: str, address: str, **wrong: str) -> None:
     """Let a stranger dial a member from ``address`` until it was refused a dozen times.
 
     Each stranger has an address of its own: a broker logs few lines about one address.
@@ -50,7 +50,9 @@ async def _refused(bench: Workbench, member: Broker, what: str, address: str, **
     earlier = len(member.warnings)
     async with Relay(member.cluster, address) as relay:
         stranger = _broker(
-            bench, f"wrong-{what}", **{"static-connectors": [relay.address], "cluster-user": _USER, **wrong}
+            bench,
+            f"wrong-{credential}",
+            **{"static-connectors": [relay.address], "cluster-user": _USER, **wrong},
         )
         await stranger.start()
         await stranger.live()
@@ -59,19 +61,21 @@ async def _refused(bench: Workbench, member: Broker, what: str, address: str, **
             return relay.attempts > _ATTEMPTS or bool(await _listed(member))
 
         await bench.until(
-            f"wrong {what}: the stranger tries again and again", f"{_ATTEMPTS} attempts", has_tried
+            f"wrong {credential}: the stranger tries again and again", f"{_ATTEMPTS} attempts", has_tried
         )
         listed = {broker.name: await _listed(broker) for broker in (member, stranger)}
-        bench.compare(f"wrong {what}: who is listed", {"a1": [], stranger.name: []}, listed)
+        bench.compare(f"wrong {credential}: who is listed", {"a1": [], stranger.name: []}, listed)
         refusals = [line for line in member.warnings[earlier:] if _REASON in line]
         bench.compare(
-            f"wrong {what}: the member logs it, of many attempts a few", True, 1 <= len(refusals) <= _FEW
+            f"wrong {credential}: the member logs it, of many attempts a few",
+            True,
+            1 <= len(refusals) <= _FEW,
         )
-        told = [line.rpartition(": ")[2] for line in stranger.warnings]
-        bench.compare(f"wrong {what}: the stranger logs it once, and nothing else", [_REASON], told)
+        reasons = [line.rpartition(": ")[2] for line in stranger.warnings]
+        bench.compare(f"wrong {credential}: the stranger logs it once, and nothing else", [_REASON], reasons)
         hidden = [bench.secret, *wrong.values(), "a1", member.connector]
         hidden = [text for text in hidden if text != wrong.get("cluster-user")]
-        bench.compare(f"wrong {what}: what the bytes on the way tell", [], relay.readable(*hidden))
+        bench.compare(f"wrong {credential}: what the bytes on the way tell", [], relay.readable(*hidden))
         await stranger.kill()
 
 
@@ -87,10 +91,10 @@ async def _cl3(bench: Workbench) -> None:
     async with Relay(member.cluster) as relay:
         other = _broker(bench, "b1", **{"static-connectors": [relay.address], "cluster-user": _USER})
         await other.start()
-        await _met(bench, member, other)
-        await _met(bench, other, member)
-        told = relay.readable(bench.secret, "a1", "b1")
-        bench.compare("the right ones: what the bytes on the way tell", ["a1", "b1"], told)
+        await _until_listed(bench, member, other)
+        await _until_listed(bench, other, member)
+        readable = relay.readable(bench.secret, "a1", "b1")
+        bench.compare("the right ones: what the bytes on the way tell", ["a1", "b1"], readable)
 
 
 async def _node_ids(bench: Workbench, brokers: Sequence[Broker]) -> list[str]:
@@ -99,11 +103,11 @@ async def _node_ids(bench: Workbench, brokers: Sequence[Broker]) -> list[str]:
         await broker.start()
         await broker.live()
     for broker, other in (brokers, brokers[::-1]):
-        await _met(bench, broker, other)
-    found = [str((await broker.ask("status"))["node-id"]) for broker in brokers]
+        await _until_listed(bench, broker, other)
+    node_ids = [str((await broker.ask("status"))["node-id"]) for broker in brokers]
     for broker in brokers:
         await broker.kill(signal.SIGTERM)
-    return found
+    return node_ids
 
 
 @on_bench

@@ -74,7 +74,7 @@ def _linked(case: str, claim: str, mode: str, *besides: Expectation) -> Scenario
     )  # fmt: skip
 
 
-def _alone(name: str) -> TestSpec:
+def _unbalanced(name: str) -> TestSpec:
     """Return a load of three brokers, each of which keeps and delivers what it accepts."""
     return load(
         name, "standalone", 10.0, pairs=3, workload="queue", unavailable_bound_s=2.0,
@@ -116,7 +116,7 @@ SCENARIOS: Final = (
         claim="no other broker takes over the messages of a broker that is killed: they wait for its "
         "restart, and none is lost; the other brokers go on",
         source="SUN, CAPS",
-        spec=_alone("cv1"),
+        spec=_unbalanced("cv1"),
         schedule=faults(fault("kill", 3.0, 4.0, "b1")),
         besides=(
             Reported("unavailable"),
@@ -129,7 +129,7 @@ SCENARIOS: Final = (
         id="CV2",
         claim="a broker that is lost with its store loses the messages in it, and no others",
         source="SUN, CAPS",
-        spec=_alone("cv2"),
+        spec=_unbalanced("cv2"),
         schedule=faults(fault("destroy", 3.0, 4.0, "b1")),
         required=("lost",),
         besides=(Exactly(finding="lost", broker="b1"),),

@@ -98,7 +98,7 @@ async def _ss8(bench: Workbench) -> None:
     )
 
 
-def _on_database(bench: Workbench, name: str, role: str, expiration_ms: int) -> Broker:
+def _database_broker(bench: Workbench, name: str, role: str, expiration_ms: int) -> Broker:
     """Return a broker on a store in a database, with that ``lock-expiration``."""
     table: dict[str, Any] = {
         "ha-policy": {"shared-store": {"store": "database", role: {"lock-poll-period": 50}}},
@@ -109,11 +109,11 @@ def _on_database(bench: Workbench, name: str, role: str, expiration_ms: int) -> 
 
 @on_bench
 async def _ss10(bench: Workbench) -> None:
-    live = _on_database(bench, "a1", "master", 12_000)
+    live = _database_broker(bench, "a1", "master", 12_000)
     await live.start()
     await live.live()
     other, alike = (
-        _on_database(bench, name, "slave", expiration)
+        _database_broker(bench, name, "slave", expiration)
         for name, expiration in (("a2", 15_000), ("a3", 12_000))
     )
     refused = await other.start()
@@ -124,9 +124,9 @@ async def _ss10(bench: Workbench) -> None:
     await bench.until("the other backup decides whether it waits", "a decision", has_decided)
     ended = not refused.running and await refused.wait() > 0
     bench.compare("a backup with another lock-expiration ends with an error", True, ended)
-    told = [line for line in refused.output.splitlines() if "lock-expiration" in line]
-    said = ["database-store.lock-expiration is 15000 here and 12000 at a1" in line for line in told]
-    bench.compare("the one line about it names the property and both values", [True], said)
+    lines = [line for line in refused.output.splitlines() if "lock-expiration" in line]
+    named = ["database-store.lock-expiration is 15000 here and 12000 at a1" in line for line in lines]
+    bench.compare("the one line about it names the property and both values", [True], named)
     await alike.start()
     await alike.becomes("backup")
     async with await StompClient.connect(live.stomp) as client:

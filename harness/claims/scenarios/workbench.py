@@ -208,7 +208,7 @@ class Relay:
 
     @property
     def address(self) -> str:
-        """Where the relay listens."""
+        """The address at which the relay listens."""
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def readable(self, *texts: str) -> list[str]:

@@ -50,7 +50,7 @@ def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
     system without claims of its own gets the scenarios as they stand.
     """
     if system == OWN:
-        return _of_own(requested)
+        return _without_waiting(requested)
     tested = systems.get(system)
     claims = registry.of(system)
     rows: list[Scenario | Probe] = []
@@ -70,7 +70,7 @@ def choose(requested: Sequence[Scenario | Probe], system: str) -> Choice:
     return Choice(system=system, rows=rows, departures=departures, left_out=left_out)
 
 
-def _of_own(requested: Sequence[Scenario | Probe]) -> Choice:
+def _without_waiting(requested: Sequence[Scenario | Probe]) -> Choice:
     rows: list[Scenario | Probe] = []
     left_out: dict[str, list[str]] = {}
     for candidate in requested:
