@@ -175,8 +175,8 @@ class AdminServer(Desk):
             return {
                 "brokers": [{"name": self._name, "role": self._policy.role, "node-id": self._policy.node_id}]
             }
-        linked = {member.name for member, _ in membership.linked()}
-        members = {**membership.known, membership.own.name: membership.own}
+        linked = {member.name for member, _ in membership.neighbours.linked()}
+        members = {**membership.directory.known, membership.own.name: membership.own}
         return {
             "brokers": [
                 {

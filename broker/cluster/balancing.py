@@ -81,7 +81,7 @@ class Balancing:
         for bridge in self._bridges.values():
             bridge.stop()
         self._bridges.clear()
-        membership.broadcast(m.Consumers({}, whole=True))
+        membership.neighbours.broadcast(m.Consumers({}, whole=True))
 
     def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
         """Return the node ID for a message, None for this broker; see ``Router``.
@@ -112,7 +112,7 @@ class Balancing:
             return []
         strict = self._mode == "STRICT"
         found: list[str | None] = [None] if strict or self._engine.consumers(queue) else []
-        for node_id, (member, _) in sorted(self._membership.lives().items()):
+        for node_id, (member, _) in sorted(self._membership.directory.lives().items()):
             if node_id != self.node_id and (strict or self._remote.get(member.name, {}).get(queue, 0)):
                 found.append(node_id)
         return found
@@ -123,7 +123,7 @@ class Balancing:
 
     def _changed(self) -> None:
         self._candidates.clear()
-        linked = {member.name for member, _ in self._membership.linked()}
+        linked = {member.name for member, _ in self._membership.neighbours.linked()}
         for name in [name for name in self._remote if name not in linked]:
             del self._remote[name]
         for bridge in self._bridges.values():
@@ -144,7 +144,7 @@ class Balancing:
     def _tell(self) -> None:
         self._timer = None
         news, self._news = self._news, {}
-        self._membership.broadcast(m.Consumers(news, whole=False))
+        self._membership.neighbours.broadcast(m.Consumers(news, whole=False))
 
     def _greet(self, link: ClusterLink) -> None:
         engine = self._engine
@@ -154,7 +154,7 @@ class Balancing:
 
     def _consumers_told(self, link: ClusterLink, message: m.Consumers) -> None:
         assert link.member is not None
-        if self._membership.is_over(link.member):
+        if self._membership.directory.is_over(link.member):
             return
         if message.whole:
             self._remote[link.member.name] = dict(message.counts)

@@ -51,7 +51,7 @@ class Bridge:
         section = self._membership.section
         while True:
             self._changed.clear()
-            live = self._membership.lives().get(self.node_id)
+            live = self._membership.directory.lives().get(self.node_id)
             if live is None:
                 await self._changed.wait()
                 continue
@@ -82,7 +82,9 @@ class Bridge:
 
         consumer = self._engine.subscribe(self.queue, deliver, window=WINDOW, internal=True)
         try:
-            while link.is_open and self._membership.lives().get(self.node_id, (None, None))[1] is link:
+            while (
+                link.is_open and self._membership.directory.lives().get(self.node_id, (None, None))[1] is link
+            ):
                 if not waiting:
                     arrived.clear()
                     if self._engine.abandoned:

@@ -104,8 +104,10 @@ class Terms:
     shared: Mapping[str, str] = field(default_factory=dict)
     """The properties that all brokers of the cluster have in common, by name."""
     versions: Versions = SUPPORTED_VERSIONS
-    differences_told: set[str] = field(default_factory=set)
-    """What was logged of members of other clusters, which try again and again."""
+    refusal: Callable[[m.Member, Mapping[str, str]], str] = lambda _, __: ""
+    """Returns why a broker that has proved itself, and has those properties, is refused, or ""."""
+    refusals_told: set[str] = field(default_factory=set)
+    """What was logged of such brokers, which try again and again."""
     check_period_s: float = 30.0
     """The ``check-period``: the longest time that a link goes unchecked.
 
@@ -353,7 +355,7 @@ class ClusterLink(asyncio.Protocol):
         if isinstance(message, m.Refusal):
             reason = message.reason[:REASON_MAX]
             if self._proved:  # else whoever dials tells of it, once for all attempts
-                self._tell_of_difference(f"cluster: a broker refused the connection: {reason}")
+                self._tell_of_refusal(f"cluster: a broker refused the connection: {reason}")
             self._fail(LinkRefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
             theirs = Versions(message.version if message.oldest is None else message.oldest, message.version)
@@ -392,18 +394,18 @@ class ClusterLink(asyncio.Protocol):
                 self._warn(f"cluster: {self.peer} does not know this broker's cluster-password")
                 self._fail(LinkRefusedError("it does not know this broker's cluster-password"))
                 return
-            difference = self._difference(message.member, message.shared)
-            if difference:
-                self.refuse(difference)
+            refusal = terms.refusal(message.member, message.shared)
+            if refusal:
+                self.refuse(refusal)
                 return
             assert self.purpose is not None
             self.send(m.Introduction(terms.member(), self.purpose, dict(terms.shared)))
             self._open(message.member)
         elif not self.connecting and isinstance(message, m.Introduction) and self._proved:
-            difference = self._difference(message.member, message.shared)
-            if difference:
-                self._tell_of_difference(f"cluster: a broker was refused: {difference}")
-                self.refuse(difference)
+            refusal = terms.refusal(message.member, message.shared)
+            if refusal:
+                self._tell_of_refusal(f"cluster: a broker was refused: {refusal}")
+                self.refuse(refusal)
                 return
             self.purpose = message.purpose
             self._open(message.member)
@@ -415,19 +417,10 @@ class ClusterLink(asyncio.Protocol):
         """True if the other side has proved that it knows the password."""
         return self._frame_max == m.FRAME_MAX
 
-    def _difference(self, member: m.Member, shared: Mapping[str, str]) -> str:
-        """Return in which property a broker differs from all brokers of our cluster, or ""."""
-        expected, own_name = self.terms.shared, self.terms.member().name
-        for name in sorted({*expected, *shared}):
-            if expected.get(name) != shared.get(name):
-                their_value, our_value = (_quoted(values.get(name)) for values in (shared, expected))
-                return f"{name} is {their_value} at {member.name} and {our_value} at {own_name}"
-        return ""
-
-    def _tell_of_difference(self, text: str) -> None:
+    def _tell_of_refusal(self, text: str) -> None:
         """Log once what keeps a broker that knows our password out of our cluster."""
-        if text not in self.terms.differences_told:
-            self.terms.differences_told.add(text)
+        if text not in self.terms.refusals_told:
+            self.terms.refusals_told.add(text)
             _log.warning("%s", printable(text))
 
     def _proven(self, side: Side) -> tuple[str, Literal["cluster"], Side, bytes, bytes]:
@@ -523,10 +516,6 @@ class ClusterLink(asyncio.Protocol):
             refused(error or LinkError(self._reason))
         self.on_message = self.on_closed = self.on_open = _ignore
         self.ended.set()
-
-
-def _quoted(value: str | None) -> str:
-    return "not set" if value is None else repr(value)
 
 
 def _ignore(_: object) -> None:

@@ -74,6 +74,11 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """
 
     @property
+    def life(self) -> tuple[str, int]:
+        """The name and the number that tell this life of the broker from all others."""
+        return self.name, self.incarnation
+
+    @property
     def claims(self) -> bool:
         """True if the broker is live, or may be in a moment: a backup whose vote is under way."""
         return self.live or self.role == "voting"

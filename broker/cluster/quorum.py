@@ -202,7 +202,7 @@ async def vote(
     """
     claimant = membership.own.name
     name = f"{node_id}/{session}/{claimant}/{round_}"
-    voters = {node: link for node, (_, link) in membership.lives().items() if node != node_id}
+    voters = {node: link for node, (_, link) in membership.directory.lives().items() if node != node_id}
     count = VoteCount(name, voters, needed)
 
     async def ask(voter: str, link: ClusterLink) -> None:
@@ -234,7 +234,7 @@ async def vote(
 
 def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:
     """Free the grants of a claimant that is not live by them, and will not become so."""
-    membership.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
+    membership.neighbours.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
 
 
 class Voter:
@@ -322,7 +322,9 @@ class Voter:
 
         Then only the link between the two is gone.
         """
-        found = self._membership.lives().get(request.node_id) if self._membership is not None else None
+        found = (
+            self._membership.directory.lives().get(request.node_id) if self._membership is not None else None
+        )
         there = found is not None and found[0].name != request.claimant
         return f"{found[0].name} is in reach and live" if found is not None and there else ""
 
@@ -335,7 +337,9 @@ class Voter:
         (decision 1).
         """
         interrupted, _ = _order(request.session)
-        found = self._membership.lives().get(request.node_id) if self._membership is not None else None
+        found = (
+            self._membership.directory.lives().get(request.node_id) if self._membership is not None else None
+        )
         if found is not None and found[0].name != request.claimant and found[0].activation > interrupted:
             return f"{found[0].name} is live by now, activation {found[0].activation}"
         link, activation = self._starting.get(request.node_id, (None, 0))

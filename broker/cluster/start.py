@@ -25,7 +25,7 @@ async def voted_in(membership: Membership, node_id: str, activation: int) -> str
     """
     asked = [
         link.call(m.StartRequest(link.number(), node_id, activation))
-        for node, (_, link) in membership.lives().items()
+        for node, (_, link) in membership.directory.lives().items()
         if node != node_id
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -26,7 +26,7 @@ DESTINATION: Final = "$SYS.cluster.topology"
 def topology(membership: Membership) -> dict[str, list[dict[str, object]]]:
     """Return the present value of the feed, as JSON types."""
     nodes: dict[str, dict[str, m.Member]] = {}
-    members = {member.name: member for member in membership.known.values()}
+    members = {member.name: member for member in membership.directory.known.values()}
     members[membership.own.name] = membership.own
     for member in members.values():
         if member.node_id is None:

@@ -21,7 +21,8 @@ def views(membership: Membership) -> dict[str, dict[str, str]]:
     """Return this broker's views by kind; values are "name address"."""
     own = membership.own
     members = {
-        node_id: f"{member.name} {member.connector}" for node_id, (member, _) in membership.lives().items()
+        node_id: f"{member.name} {member.connector}"
+        for node_id, (member, _) in membership.directory.lives().items()
     }
     if own.live and own.node_id is not None:
         members[own.node_id] = f"{own.name} {own.connector}"

@@ -40,7 +40,7 @@ def test_the_changed_module_is_the_one_that_is_loaded(tmp_path):
             "-P",
             "-c",
             (
-                "import inspect, broker.cluster.membership as m, nemesis; print(m.__file__); "
+                "import inspect, broker.cluster.directory as m, nemesis; print(m.__file__); "
                 "print(nemesis.__file__); print(inspect.getsource(m))"
             ),
         ],

@@ -10,7 +10,8 @@ import asyncio
 import msgspec
 import pytest
 
-from broker.cluster.membership import Membership
+from broker.cluster.directory import Directory
+from broker.cluster.neighbours import Neighbours
 from broker.policies.ownership.lease import Lease
 from broker.stomp.session import StompSession
 from broker.storage.database import Statement, schema
@@ -222,28 +223,31 @@ def forget_whom_it_lost(self, link, reason):
     for peer in self._peers.values():
         if peer.link is link:
             peer.retire()
-    self._changed()
+    self.on_closed(link)
 
 
-def learn_once(self, member, *, direct, met=False):
+def learn_once(self, member, *, direct):
     """What is known of a broker is kept, whatever it says later."""
     if member.name not in self.known:
-        learn(self, member, direct=direct, met=met)
+        learn(self, member, direct=direct)
 
 
-learn = Membership._learn
+learn = Directory.learn
 SEPARATED = Fault(kind="partition", start_s=3.0, duration_s=4.0, shape="halves")
 
 
 @pytest.mark.parametrize(
-    ("method", "broken", "kind"),
-    [("_lost", forget_whom_it_lost, "members"), ("_learn", learn_once, "topology")],
+    ("part", "method", "broken", "kind"),
+    [
+        (Neighbours, "_lost", forget_whom_it_lost, "members"),
+        (Directory, "learn", learn_once, "topology"),
+    ],
 )
-def test_brokers_that_do_not_learn_of_each_other_again_have_diverged(monkeypatch, method, broken, kind):
+def test_brokers_that_do_not_learn_of_each_other_again_have_diverged(monkeypatch, part, method, broken, kind):
     ran = run("HA1", (SEPARATED,), **QUIET)
     assert ran.valid, (ran.grave, ran.trouble)
     assert rows_of(ran, "view", "broker")
-    monkeypatch.setattr(Membership, method, broken)
+    monkeypatch.setattr(part, method, broken)
     ran = run_until("diverged", "HA1", (SEPARATED,), **QUIET, recovery_bound_s=8.0)
     assert "diverged" in ran.grave, (ran.grave, ran.trouble)
     found = [one for one in ran.findings if one.name == "diverged"]

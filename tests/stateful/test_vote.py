@@ -40,6 +40,7 @@ class VoterNode:
         self.name = name
         self.volume = MemoryVolume(latency_s=SYNC_S)
         self.handlers = {}
+        self.directory = self
         self.start()
 
     def start(self):
@@ -105,6 +106,7 @@ class Claimant:
     def __init__(self, machine, name):
         self.machine = machine
         self.own = SimpleNamespace(name=name)
+        self.directory = self.neighbours = self
         self.live_nodes_seen = machine.pairs
         self.wires = {node.name: Wire(machine, self, node) for node in machine.voters}
         self.reach = set(self.wires)
@@ -215,7 +217,7 @@ class VoteMachine(LoopMachine):
         round_ = now.rounds[BACKUP]
 
         async def ask():
-            needed = votes_needed(membership.live_nodes_seen)
+            needed = votes_needed(membership.directory.live_nodes_seen)
             result = await vote(
                 membership,
                 NODE,

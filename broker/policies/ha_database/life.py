@@ -309,11 +309,11 @@ class Life(LeasedReign):
         """
         self.rows = rows
         for row in rows:
-            self.membership.meet(row.address)
+            self.membership.neighbours.dial(row.address)
         connectors = {row.broker_id: row.address for row in rows}
         stomp = {
             member.connector: member.stomp_connector
-            for member in self.membership.known.values()
+            for member in self.membership.directory.known.values()
             if member.live
         }
         self.store_sessions.learn(

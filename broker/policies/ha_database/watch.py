@@ -145,7 +145,7 @@ class MemberWatch:
         """
         now = asyncio.get_running_loop().time()
         patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000
-        for member, link in self._membership.linked():
+        for member, link in self._membership.neighbours.linked():
             if member.connector == address:
                 if member.live:
                     self._heard[address] = max(self._heard.get(address, 0.0), link.received)

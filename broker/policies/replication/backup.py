@@ -173,7 +173,7 @@ class BackupRole:
                     live.name,
                 )
                 return False
-            needed = votes_needed(membership.live_nodes_seen, section.quorum_size)
+            needed = votes_needed(membership.directory.live_nodes_seen, section.quorum_size)
             if needed and not attempt:
                 await asyncio.sleep(SETTLE_S)
             self._round += 1
@@ -228,9 +228,9 @@ class BackupRole:
 
     def _candidates(self) -> list[m.Member]:
         if self._master and self.node_id is not None:
-            live = self._membership.live_with(self.node_id)
+            live = self._membership.directory.live_with(self.node_id)
             return [live] if live is not None else []
-        return self._membership.lives_of_group(self.section.group_name)
+        return self._membership.directory.lives_of_group(self.section.group_name)
 
     async def _try(self, member: m.Member) -> int | None:
         """Ask one broker whether we may be its backup.
@@ -240,7 +240,7 @@ class BackupRole:
         early: list[m.LinkMessage] = []
         try:
             link = await connect(
-                self._membership.terms,
+                self._membership.neighbours.terms,
                 self._seams.resolve(member.connector),
                 "replication",
                 opened=lambda opened: setattr(opened, "on_message", early.append),

@@ -52,7 +52,7 @@ class LiveVote:
         deadline = loop.time() + section.quorum_vote_wait / 1000
         while True:
             self._round += 1
-            needed = votes_needed(membership.live_nodes_seen, section.quorum_size)
+            needed = votes_needed(membership.directory.live_nodes_seen, section.quorum_size)
             timeout_s = max(0.001, deadline - loop.time())
             result = await vote(
                 membership,
@@ -75,7 +75,7 @@ class LiveVote:
                 "the live vote was lost (%d votes of other live brokers needed, %d live brokers seen):"
                 " this broker stops without answering any client, because its backup may be live",
                 needed,
-                membership.live_nodes_seen,
+                membership.directory.live_nodes_seen,
             )
         return result.passed
 

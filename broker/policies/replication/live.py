@@ -125,7 +125,7 @@ class ReplicatedReign(LiveReign):
         self._balancing.attach(self.live.engine)
         await self.live.open()
         self._serving = True
-        self.membership.on_replication = self._attached
+        self.membership.neighbours.on_replication = self._attached
         self.voter.install(self.membership)
         self._become("live")
         _log.info(
@@ -342,7 +342,7 @@ class ReplicatedReign(LiveReign):
 
     async def _clean_up(self) -> None:
         self._ended.cancel()
-        self.membership.on_replication = lambda link: link.refuse("not live")
+        self.membership.neighbours.on_replication = lambda link: link.refuse("not live")
         self.voter.remove(self.membership)
         self._detach()
         for task in (self._deciding, self._handing_over):

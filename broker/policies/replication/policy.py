@@ -81,13 +81,13 @@ class ReplicationPolicy(BrokerPolicy):
     def details(self) -> dict[str, Any]:
         """Return names, counts, and what is known of others; nothing secret."""
         membership = self.membership
-        linked = {member.name for member, _ in membership.linked()}
+        linked = {member.name for member, _ in membership.neighbours.linked()}
         shown: dict[str, Any] = {
             "policy": "replication",
             "configured": "master" if isinstance(self.section, MasterSection) else "slave",
             "group-name": self.section.group_name,
             "activation": self._activation,
-            "live-nodes-seen": membership.live_nodes_seen,
+            "live-nodes-seen": membership.directory.live_nodes_seen,
             "peers": [
                 {
                     "name": member.name,
@@ -95,7 +95,7 @@ class ReplicationPolicy(BrokerPolicy):
                     "node-id": member.node_id,
                     "linked": member.name in linked,
                 }
-                for member in sorted(membership.known.values(), key=lambda member: member.name)
+                for member in sorted(membership.directory.known.values(), key=lambda member: member.name)
             ],
         }
         if self.reign is not None:
@@ -203,14 +203,14 @@ class ReplicationPolicy(BrokerPolicy):
         voters know.
         """
         membership = self.membership
-        await membership.settled(membership.terms.call_timeout_s)
+        await membership.neighbours.settled()
         waited = ""
         deadline: float | None = None
         while True:
-            found = membership.live_with(node_id) or membership.heir_of(node_id)
+            found = membership.directory.live_with(node_id) or membership.directory.heir_of(node_id)
             if found is not None and found.live:
                 return found
-            if found is not None and membership.link_to(found.name) is not None:
+            if found is not None and membership.neighbours.link_to(found.name) is not None:
                 if waited != found.name:
                     waited = found.name
                     _log.info(
@@ -241,7 +241,7 @@ class ReplicationPolicy(BrokerPolicy):
     @property
     def _patience_s(self) -> float:
         """The time in which a broker that was voted in becomes live, and we connect to it."""
-        return self.section.quorum_vote_wait / 1000 + 2 * self.membership.terms.call_timeout_s
+        return self.section.quorum_vote_wait / 1000 + 2 * self.membership.neighbours.terms.call_timeout_s
 
     async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
         journal, recovered = await open_journal(self._volume, self.config)

@@ -34,7 +34,9 @@ async def probe(
     """
     timeout_s = PROBE_STALLED_S if stalled else PROBE_S
     try:
-        link = await connect(membership.terms, seams.resolve(connector), "probe", timeout_s=timeout_s)
+        link = await connect(
+            membership.neighbours.terms, seams.resolve(connector), "probe", timeout_s=timeout_s
+        )
     except (LinkError, OSError, TimeoutError, ValueError):
         return None
     member = link.member

@@ -66,10 +66,10 @@ class Hub:
         )
         member = self.members[name] = Membership(settings, settings.cluster, seams)
         await member.start(volume)
-        self.hosts[f"{name}:61616"] = ("127.0.0.1", member.port)
+        self.hosts[f"{name}:61616"] = ("127.0.0.1", member.neighbours.port)
         member.announce(role=role, node_id=node_id or f"node-{name}")
         return member
 
 
 def linked(member):
-    return {other.name for other, _ in member.linked()}
+    return {other.name for other, _ in member.neighbours.linked()}

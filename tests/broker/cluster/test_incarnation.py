@@ -62,7 +62,7 @@ async def _met(hub):
 
 
 def _accepted(member, name):
-    return next(link for link in member._open if not link.connecting and link.member.name == name)
+    return next(link for link in member.neighbours.links if not link.connecting and link.member.name == name)
 
 
 def _former_link(member, name, *, later):
@@ -75,9 +75,9 @@ def _former_link(member, name, *, later):
         link.member, incarnation=link.member.incarnation + later, version=99, role="stopped", live=False
     )
     link.member = former
-    dialled = member.link_to(name)
-    member._open.pop(dialled)  # The present life shook hands later.
-    member._open[dialled] = None
+    dialled = member.neighbours.link_to(name)
+    member.neighbours.links.pop(dialled)  # The present life shook hands later.
+    member.neighbours.links[dialled] = None
     return link, former
 
 
@@ -91,11 +91,13 @@ def test_last_words_of_a_former_life_change_nothing(later):
             link, former = _former_link(a, "b", later=later)
             a._take(link, m.Members((former,)))
             a._take(link, m.Leaving("b", former.incarnation))
-            assert a.known["b"] == b.own
-            assert a.link_to("b").member == b.own
+            assert a.directory.known["b"] == b.own
+            assert a.neighbours.link_to("b").member == b.own
             b.announce(role="backup")
-            await until(lambda: a.link_to("b").member.role == "backup", "what b says goes on to count")
-            assert a.known["b"] == b.own
+            await until(
+                lambda: a.neighbours.link_to("b").member.role == "backup", "what b says goes on to count"
+            )
+            assert a.directory.known["b"] == b.own
 
     asyncio.run(scenario())
 
@@ -106,11 +108,11 @@ def test_consumers_that_a_former_life_had_are_not_those_of_the_present_one():
             a, b = await _met(hub)
             balancing = Balancing(a, "node-a")
             a.handlers[m.Consumers] = balancing._consumers_told
-            a._take(a.link_to("b"), m.Consumers({"q": 1}, whole=True))
+            a._take(a.neighbours.link_to("b"), m.Consumers({"q": 1}, whole=True))
             link, _ = _former_link(a, "b", later=-1)
             a._take(link, m.Consumers({}, whole=True))
             assert balancing._remote == {"b": {"q": 1}}
-            a._take(a.link_to("b"), m.Consumers({}, whole=True))
+            a._take(a.neighbours.link_to("b"), m.Consumers({}, whole=True))
             assert balancing._remote == {"b": {}}
             assert b.own.live
 
@@ -121,14 +123,14 @@ def test_a_broker_that_begins_another_life_is_dialled_again_though_the_old_link_
     async def scenario():
         async with Hub() as hub:
             a, b = await _met(hub)
-            dialled = a.link_to("b")
+            dialled = a.neighbours.link_to("b")
             dialled.member = msgspec.structs.replace(
                 b.own, incarnation=b.own.incarnation + 10**9, role="live", live=True
             )
-            link = await connect(b.terms, hub.hosts["a:61616"], "cluster")
+            link = await connect(b.neighbours.terms, hub.hosts["a:61616"], "cluster")
             await until(lambda: dialled.closed, "the link with the former life is ended")
-            await until(lambda: a.link_to("b") is not None, "linked again")
-            assert a.link_to("b").member == b.own
+            await until(lambda: a.neighbours.link_to("b") is not None, "linked again")
+            assert a.neighbours.link_to("b").member == b.own
             link.close("the end")
 
     asyncio.run(scenario())
@@ -142,14 +144,14 @@ def test_a_handshake_of_a_former_life_that_is_read_late_counts_until_its_link_is
             met = []
             a.on_linked.append(met.append)
             former = msgspec.structs.replace(b.own, incarnation=b.own.incarnation + later)
-            terms = dataclasses.replace(b.terms, member=lambda: former)
+            terms = dataclasses.replace(b.neighbours.terms, member=lambda: former)
             link = await connect(terms, hub.hosts["a:61616"], "cluster")
             link.send(m.Leaving("b", former.incarnation))
             link.close("stopping")
             await until(lambda: any(one.member == former and one.closed for one in met), "read and closed")
-            assert a.known["b"] == b.own
-            await until(lambda: a.link_to("b") is not None, "linked again")
-            assert a.link_to("b").member == b.own
+            assert a.directory.known["b"] == b.own
+            await until(lambda: a.neighbours.link_to("b") is not None, "linked again")
+            assert a.neighbours.link_to("b").member == b.own
 
     asyncio.run(scenario())
 
@@ -163,8 +165,8 @@ def test_what_others_say_of_another_life_does_not_count_beside_a_link():
             other = msgspec.structs.replace(
                 b.own, incarnation=b.own.incarnation + 1, role="stopped", live=False
             )
-            a._take(a.link_to("c"), m.Members((other,)))
-            assert a.known["b"] == b.own
+            a._take(a.neighbours.link_to("c"), m.Members((other,)))
+            assert a.directory.known["b"] == b.own
             assert c.own.name == "c"
 
     asyncio.run(scenario())
@@ -179,10 +181,11 @@ def test_a_handshake_proves_a_life_whose_clock_was_set_back():
             former = b.own.incarnation
             await b.stop()
             await until(lambda: not linked(a), "b is gone")
-            a.known["b"] = msgspec.structs.replace(b.own, incarnation=former + 10**9)
+            a.directory.known["b"] = msgspec.structs.replace(b.own, incarnation=former + 10**9)
             again = await hub.add("b", "a")
             await until(
-                lambda: linked(a) == {"b"} and a.known["b"].incarnation == again.own.incarnation, "b is back"
+                lambda: linked(a) == {"b"} and a.directory.known["b"].incarnation == again.own.incarnation,
+                "b is back",
             )
 
     asyncio.run(scenario())

@@ -5,6 +5,7 @@ import logging
 import random
 
 import msgspec
+import pytest
 from members import Hub, linked, until
 
 from broker import config
@@ -34,12 +35,12 @@ def test_a_static_connector_that_leads_to_oneself_does_no_harm():
     async def scenario():
         async with Hub() as hub:
             await hub.add("a")
-            hub.hosts["alias:61616"] = ("127.0.0.1", hub.members["a"].port)
+            hub.hosts["alias:61616"] = ("127.0.0.1", hub.members["a"].neighbours.port)
             b = await hub.add("b", "a", "alias")
             await until(lambda: linked(b) == {"a"}, "b is linked with a")
-            hub.hosts["me:61616"] = ("127.0.0.1", b.port)
-            b._dial("me:61616")
-            await until(b._peers["me:61616"].tried.is_set, "it was tried")
+            hub.hosts["me:61616"] = ("127.0.0.1", b.neighbours.port)
+            b.neighbours.dial("me:61616")
+            await until(b.neighbours._peers["me:61616"].tried.is_set, "it was tried")
             assert linked(b) == {"a"}
 
     run(scenario)
@@ -51,10 +52,10 @@ def test_a_change_of_role_is_told_to_all():
             a = await hub.add("a", role="backup", node_id="N")
             b = await hub.add("b", "a")
             await until(lambda: linked(b) == {"a"}, "linked")
-            assert "N" not in b.lives()
+            assert "N" not in b.directory.lives()
             a.announce(role="live", activation=2)
-            await until(lambda: "N" in b.lives(), "a is live for b")
-            assert b.lives()["N"][0].activation == 2
+            await until(lambda: "N" in b.directory.lives(), "a is live for b")
+            assert b.directory.lives()["N"][0].activation == 2
 
     run(scenario)
 
@@ -67,9 +68,9 @@ def test_what_a_broker_said_before_does_not_undo_its_news_when_it_comes_later_ov
             await until(lambda: linked(b) == {"a"}, "linked")
             before = a.own
             a.announce(role="live", activation=2)
-            await until(lambda: "N" in b.lives(), "a is live for b")
-            b._take(b.link_to("a"), m.Members((before,)))
-            assert b.lives()["N"][0].activation == 2
+            await until(lambda: "N" in b.directory.lives(), "a is live for b")
+            b._take(b.neighbours.link_to("a"), m.Members((before,)))
+            assert b.directory.lives()["N"][0].activation == 2
 
     run(scenario)
 
@@ -81,10 +82,10 @@ def test_a_broker_is_live_for_who_hears_it_from_itself_though_others_had_told_be
             b = await hub.add("b", "a")
             await until(lambda: linked(b) == {"a"}, "linked")
             news = msgspec.structs.replace(a.own, role="live", live=True, version=a.own.version + 1)
-            b._learn(news, direct=False)
-            assert "N" not in b.lives()
-            b._learn(news, direct=True)
-            assert "N" in b.lives()
+            b.directory.learn(news, direct=False)
+            assert "N" not in b.directory.lives()
+            b.directory.learn(news, direct=True)
+            assert "N" in b.directory.lives()
 
     run(scenario)
 
@@ -95,15 +96,17 @@ def test_an_heir_is_known_to_who_is_linked_with_it_until_it_says_another_role():
             a = await hub.add("a", role="backup", node_id="N")
             b = await hub.add("b", "a")
             await until(lambda: linked(b) == {"a"}, "linked")
-            assert b.heir_of("N") is None, "a backup that has not said that its copy is up to date is none"
+            assert b.directory.heir_of("N") is None, (
+                "a backup that has not said that its copy is up to date is none"
+            )
             a.announce(heir=True)
-            await until(lambda: b.heir_of("N") is not None, "a is an heir for b")
-            assert b.heir_of("N").name == "a"
-            assert b.heir_of("M") is None
-            assert b.live_with("N") is None
+            await until(lambda: b.directory.heir_of("N") is not None, "a is an heir for b")
+            assert b.directory.heir_of("N").name == "a"
+            assert b.directory.heir_of("M") is None
+            assert b.directory.live_with("N") is None
             a.announce(role="voting")
-            await until(lambda: b.live_with("N") is not None, "a votes")
-            assert b.heir_of("N") is None
+            await until(lambda: b.directory.live_with("N") is not None, "a votes")
+            assert b.directory.heir_of("N") is None
 
     run(scenario)
 
@@ -114,13 +117,13 @@ def test_the_largest_number_of_live_nodes_is_remembered():
             a = await hub.add("a")
             await hub.add("b", "a")
             await hub.add("c", "a")
-            await until(lambda: a.live_nodes_seen == 3, "a has seen three live nodes")
+            await until(lambda: a.directory.live_nodes_seen == 3, "a has seen three live nodes")
             await hub.members["c"].stop()
             await until(lambda: linked(a) == {"b"}, "c is gone")
-            assert a.live_nodes_seen == 3
+            assert a.directory.live_nodes_seen == 3
             d = await hub.add("d", "a")
             await until(lambda: linked(d) == {"a", "b"}, "d is linked with who is left")
-            assert d.live_nodes_seen == 3, "d itself, a and b"
+            assert d.directory.live_nodes_seen == 3, "d itself, a and b"
 
     run(scenario)
 
@@ -132,7 +135,7 @@ def test_a_pair_counts_as_one_live_node():
             await hub.add("a2", "a1", node_id="A", role="backup")
             await hub.add("b1", "a1", node_id="B")
             await until(lambda: linked(a1) == {"a2", "b1"}, "all linked")
-            assert a1.live_nodes_seen == 2
+            assert a1.directory.live_nodes_seen == 2
 
     run(scenario)
 
@@ -146,8 +149,8 @@ def test_of_two_that_claim_a_node_id_the_later_takeover_counts():
             a2.announce(activation=2)
             b = await hub.add("b", "a1", "a2")
             await until(lambda: linked(b) == {"a1", "a2"}, "all linked")
-            assert b.lives()["A"][0].name == "a2"
-            assert b.live_with("A").name == "a2"
+            assert b.directory.lives()["A"][0].name == "a2"
+            assert b.directory.live_with("A").name == "a2"
 
     run(scenario)
 
@@ -188,7 +191,10 @@ def test_a_broker_that_comes_back_is_linked_again():
             await until(lambda: not linked(a), "b is gone")
             await hub.add("b", "a")
             await until(
-                lambda: linked(a) == {"b"} and a.known["b"].incarnation == hub.members["b"].own.incarnation,
+                lambda: (
+                    linked(a) == {"b"}
+                    and a.directory.known["b"].incarnation == hub.members["b"].own.incarnation
+                ),
                 "b is back",
             )
 
@@ -203,9 +209,9 @@ def test_what_one_says_last_is_what_counts_whatever_way_it_came():
             await until(lambda: linked(a) == {"b"} and linked(b) == {"a"}, "linked")
             old = b.own
             b.announce(role="backup")
-            await until(lambda: a.known["b"].role == "backup", "a knows")
-            a._take(a.link_to("b"), m.Members((old,)))
-            assert a.known["b"].role == "backup"
+            await until(lambda: a.directory.known["b"].role == "backup", "a knows")
+            a._take(a.neighbours.link_to("b"), m.Members((old,)))
+            assert a.directory.known["b"].role == "backup"
 
     run(scenario)
 
@@ -215,11 +221,11 @@ def test_a_wrong_password_is_refused_and_logged_on_both_sides(caplog):
         async with Hub() as hub:
             a = await hub.add("a")
             b = await hub.add("b", "a", cluster_password="guess-who")
-            await until(b._peers["a:61616"].tried.is_set, "b has tried")
+            await until(b.neighbours._peers["a:61616"].tried.is_set, "b has tried")
             assert not linked(a)
             assert not linked(b)
-            assert not a.known
-            assert not b.known
+            assert not a.directory.known
+            assert not b.directory.known
 
     with caplog.at_level(logging.WARNING):
         run(scenario)
@@ -234,15 +240,15 @@ def test_two_clusters_with_one_password_stay_apart_and_each_side_says_so_once(ca
             a = await hub.add("a", name="blue")
             c = await hub.add("c", "a", name="blue")
             b = await hub.add("b", "a", name="green")
-            peer = b._peers["a:61616"]
+            peer = b.neighbours._peers["a:61616"]
             await until(peer.tried.is_set, "b has tried")
             for _ in range(3):  # it goes on trying
                 peer.hurry()
                 await asyncio.sleep(0.05)
             await until(lambda: linked(a) == {"c"} and linked(c) == {"a"}, "a and c are linked")
             assert not linked(b)
-            assert not b.known
-            assert "b" not in {*a.known, *c.known}
+            assert not b.directory.known
+            assert "b" not in {*a.directory.known, *c.directory.known}
 
     with caplog.at_level(logging.WARNING):
         run(scenario)
@@ -258,29 +264,51 @@ def test_a_wrong_user_is_refused_in_the_same_words(caplog):
         async with Hub() as hub:
             await hub.add("a")
             b = await hub.add("b", "a", cluster_user="somebody")
-            await until(b._peers["a:61616"].tried.is_set, "b has tried")
-            assert not b.known
+            await until(b.neighbours._peers["a:61616"].tried.is_set, "b has tried")
+            assert not b.directory.known
 
     with caplog.at_level(logging.WARNING):
         run(scenario)
     assert "refused: wrong cluster-user or cluster-password" in caplog.text
 
 
-def test_a_broker_on_a_shared_database_links_only_with_those_of_its_cluster_id():
+def neighbours(name, **sections):
+    """The neighbours of a broker of cluster blue."""
     cluster = {"cluster-password": "p", "connector": "a:1", "stomp-connector": "a:2", "name": "blue"}
-    settings = config.validate(
-        {
-            "broker": {"name": "a"},
-            "cluster": {**cluster, "message-load-balancing": "OFF"},
-            "ha-policy": {"ha-database": {"cluster-id": "c1"}},
-            "database-store": {"url": "sqlite:s"},
-        }
-    )
-    assert settings.cluster is not None
+    sections["cluster"] = {**cluster, **sections.get("cluster", {})}
+    settings = config.validate({"broker": {"name": name}, **sections})
     seams = Seams(random=random.Random(1), wall_clock=lambda: 0.0)
-    shared = Membership(settings, settings.cluster, seams).terms.shared
-    assert shared == {"cluster.name": "blue", "ha-policy.ha-database.cluster-id": "c1"}
-    alone = config.validate({"broker": {"name": "b"}, "cluster": cluster})
-    assert alone.cluster is not None
-    shared = Membership(alone, alone.cluster, seams).terms.shared
-    assert shared == {"cluster.name": "blue"}
+    return Membership(settings, settings.cluster, seams).neighbours
+
+
+ON_A_DATABASE = {
+    "cluster": {"message-load-balancing": "OFF"},
+    "ha-policy": {"ha-database": {"cluster-id": "c1"}},
+    "database-store": {"url": "sqlite:s"},
+}
+CLUSTER_ID = "ha-policy.ha-database.cluster-id"
+
+
+def test_a_broker_on_a_shared_database_links_only_with_those_of_its_cluster_id():
+    assert neighbours("a", **ON_A_DATABASE).terms.shared == {"cluster.name": "blue", CLUSTER_ID: "c1"}
+    assert neighbours("b").terms.shared == {"cluster.name": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "theirs", "reason"),
+    [
+        ({}, {"cluster.name": "blue"}, ""),
+        ({}, {"cluster.name": "green"}, "cluster.name is 'green' at b and 'blue' at a"),
+        (ON_A_DATABASE, {"cluster.name": "blue"}, f"{CLUSTER_ID} is not set at b and 'c1' at a"),
+        ({}, {"cluster.name": "blue", CLUSTER_ID: "c1"}, f"{CLUSTER_ID} is 'c1' at b and not set at a"),
+    ],
+)
+def test_a_broker_that_differs_is_refused_by_the_name_of_the_property(sections, theirs, reason):
+    member = m.Member("b", None, "live", "b:1", "b:2", None, 1, 1, 0)
+    assert neighbours("a", **sections).refusal(member, theirs) == reason
+
+
+def test_a_broker_dials_every_address_but_its_own():
+    ours = neighbours("a")
+    assert ours.may_dial("b:1")
+    assert not ours.may_dial("a:1")

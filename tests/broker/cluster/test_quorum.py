@@ -192,6 +192,7 @@ class Seen:
 
     def __init__(self, **lives):
         self.handlers = {}
+        self.directory = self
         self._lives = {
             node_id: (SimpleNamespace(name=name, activation=activation), None)
             for node_id, (name, activation) in lives.items()

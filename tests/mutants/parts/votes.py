@@ -22,7 +22,7 @@ MUTANTS: Final = (
         VOTES,
         (
             Replacement(
-                "broker/cluster/membership.py",
+                "broker/cluster/directory.py",
                 "self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))",
                 "self.live_nodes_seen = len(nodes)",
             ),

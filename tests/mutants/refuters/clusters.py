@@ -18,7 +18,7 @@ _FORGETS: Final = begins_without(
 )
 _NEVER_WARNS: Final = (
     "brokers do not warn of a duplicate node ID",
-    "broker/cluster/membership.py",
+    "broker/cluster/directory.py",
     "            not both_live\n",
     "            True\n",
 )
@@ -40,12 +40,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         _BALANCING,
         '        if self._mode == "OFF":\n            return []\n',
         '        if self._mode == "OFF":\n'
-        '            return sorted(self._membership.lives())[: self._membership.own.name == "b1"]\n',
+        '            here = self._membership.own.name == "b1"\n'
+        "            return sorted(self._membership.directory.lives())[:here]\n",
         fails="none of lost",
     ),
     "CV11-apart": without(
         "brokers do not compare what their clusters have in common",
-        "broker/cluster/link.py",
+        "broker/cluster/neighbours.py",
         "            if expected.get(name) != shared.get(name):\n",
         "            if False:\n",
         fails="messages were delivered by another broker",

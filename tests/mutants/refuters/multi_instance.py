@@ -35,7 +35,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "            self.reign = StoreReign(self, self.section, self.store, granted)\n"
         "            met = []\n\n"
         "            def changed():\n"
-        "                linked = list(self.membership.linked())\n"
+        "                linked = list(self.membership.neighbours.linked())\n"
         "                met.extend(linked)\n"
         "                if met and not linked:\n"
         "                    stopping.set()\n\n"

@@ -20,7 +20,7 @@ _FEED: Final = "broker/policies/replication/feed.py"
 
 _QUORUM: Final = "broker/cluster/quorum.py"
 
-_MEMBERSHIP: Final = "broker/cluster/membership.py"
+_DIRECTORY: Final = "broker/cluster/directory.py"
 
 _GATE: Final = "broker/storage/gate.py"
 
@@ -108,14 +108,14 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     ),
     "RP9-before": without(
         "the threshold follows the number of present brokers",
-        _MEMBERSHIP,
+        _DIRECTORY,
         "self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))",
         "self.live_nodes_seen = len(nodes)",
         fails="a2 became live",
     ),
     "RP9-after": without(
         "the threshold survives a restart",
-        _MEMBERSHIP,
+        _DIRECTORY,
         "        self.live_nodes_seen = 0\n",
         "        self.live_nodes_seen = 3\n",
         fails="no broker took over",
@@ -185,9 +185,9 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         changes=(
             Replacement(_LIVE_ROLE, "if request.group_name != self.section.group_name:", "if False:"),
             Replacement(
-                _MEMBERSHIP,
-                "if member.live and member.group_name == group_name and member.name",
-                "if member.live and member.name",
+                _DIRECTORY,
+                "if member.live and member.group_name == group_name]",
+                "if member.live]",
             ),
         ),
     ),

@@ -67,7 +67,7 @@ def knows_losses(*changes: Replacement) -> tuple[Replacement, ...]:
             "        return await self._compete(candidate, stopping)\n",
             "        met = []\n\n"
             "        def alone():\n"
-            "            linked = list(self.membership.linked())\n"
+            "            linked = list(self.membership.neighbours.linked())\n"
             "            met.extend(linked)\n"
             "            return bool(met) and not linked\n\n"
             "        candidate.alone = alone\n"
