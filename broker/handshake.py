@@ -21,9 +21,15 @@ Port = Literal["cluster", "admin"]
 Side = Literal["connecting", "accepting"]
 
 
-def proof(secret: str, port: Port, side: Side, connecting: bytes, accepting: bytes) -> bytes:
-    """What ``side`` says to prove that it knows ``secret``, given the nonces of both sides."""
-    return hmac.digest(secret.encode(), f"{port} {side} ".encode() + connecting + accepting, hashlib.sha256)
+def proof(
+    secret: str, port: Port, side: Side, connecting: bytes, accepting: bytes, *, user: str = ""
+) -> bytes:
+    """Return what ``side`` says to prove that it knows ``secret``, given the nonces of both sides.
+
+    ``user`` is a name that both sides must know as well, and that is not sent either.
+    """
+    message = f"{port} {side} {user}".encode() + connecting + accepting
+    return hmac.digest(secret.encode(), message, hashlib.sha256)
 
 
 def is_proof(said: bytes, secret: str, port: Port, side: Side, connecting: bytes, accepting: bytes) -> bool:

@@ -76,6 +76,7 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     static_connectors: tuple[str, ...] = ()
     """Brokers of whom to learn the others (static discovery, 17.2.1)."""
     cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+    """The same for all brokers of the cluster. Never sent: each side proves that it knows it."""
     cluster_password: str = ""
     """Required, the same for all brokers of the cluster: whoever has it may copy every message.
 

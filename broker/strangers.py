@@ -19,6 +19,10 @@ LINES_MAX: Final = 40
 """In one period, all addresses together."""
 LINES_PER_ADDRESS_MAX: Final = 5
 """In one period, of one address."""
+SERIES_S: Final = 600.0
+"""A stranger that has stayed away for as long is told of again."""
+SERIES_MAX: Final = 1000
+"""The most strangers that are remembered, each with one text."""
 LENGTH_MAX: Final = 300
 """Characters of one line; what a stranger sent is often in it."""
 
@@ -34,12 +38,28 @@ class StrangerLog:
         self._log = log
         self._what = what
         self._lines: dict[str, int] = {}
+        self._series: dict[tuple[str, str], float] = {}
+        """When each text was last given to ``tell_once``, by address and text, oldest first."""
         self._together = 0
         self._left_out = 0
         self._ends: asyncio.TimerHandle | None = None
 
-    def tell(self, address: str, text: str) -> None:
-        """Log a warning, unless there were too many in this period.
+    def tell_once(self, address: str, text: str) -> None:
+        """Log a warning about a stranger that tries again and again, at its first attempt only.
+
+        An attempt is the first if that address did not cause the same text in the last
+        ``SERIES_S`` seconds.
+        """
+        now = asyncio.get_running_loop().time()
+        while self._series and now - next(iter(self._series.values())) > SERIES_S:
+            del self._series[next(iter(self._series))]
+        if self._series.pop((address, text), None) is not None or self.tell(address, text):
+            self._series[address, text] = now
+            if len(self._series) > SERIES_MAX:
+                del self._series[next(iter(self._series))]
+
+    def tell(self, address: str, text: str) -> bool:
+        """Log a warning and return True, unless there were too many in this period.
 
         ``address``: of the stranger, without its port.
         """
@@ -48,10 +68,11 @@ class StrangerLog:
         lines = self._lines.get(address, 0)
         if lines >= LINES_PER_ADDRESS_MAX or self._together >= LINES_MAX:
             self._left_out += 1
-            return
+            return False
         self._lines[address] = lines + 1
         self._together += 1
         self._log.warning("%s", text if len(text) <= LENGTH_MAX else text[: LENGTH_MAX - 3] + "...")
+        return True
 
     def _end(self) -> None:
         if self._left_out:

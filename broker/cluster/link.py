@@ -8,11 +8,13 @@ link is dead when no byte came for ``ttl`` seconds (``connection-ttl``, AMQ Appe
 us, because it answered a ping that was sent then. A live broker's right to answer clients depends
 on that.
 
-The handshake proves the cluster password both ways without sending it: each side answers the
-other's nonce with an HMAC. No side introduces itself before the other has proved itself.
+The handshake proves the cluster user and password both ways without sending them: each side
+answers the other's nonce with an HMAC. No side introduces itself before the other has proved
+itself, and each logs a refusal once, not at every attempt: the accepting side by its
+``StrangerLog``, the connecting side where the ``LinkRefusedError`` of ``connect`` arrives.
 
     connecting side                accepting side
-    Hello(versions, user, nonce)->
+    Hello(versions, nonce)      ->
                                 <- Challenge(nonce, version)        or Refusal
     Proof                       ->
                                 <- Welcome(proof, member, shared)   or Refusal
@@ -27,13 +29,14 @@ proved itself, since they are nothing for strangers.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, cast
 
 from broker.cluster import messages as m
-from broker.handshake import NONCE_BYTES, Side, is_proof, proof
+from broker.handshake import NONCE_BYTES, Side, proof
 from broker.strangers import StrangerLog, address_of, printable
 from broker.tls import Layer, TlsError
 
@@ -278,7 +281,7 @@ class ClusterLink(asyncio.Protocol):
         self.received = self._loop.time()
         if self.connecting:
             versions = self.terms.versions
-            self.send(m.Hello(versions.newest, self.terms.user, self._ours, versions.oldest))
+            self.send(m.Hello(versions.newest, "", self._ours, versions.oldest))
         self._timer = self._loop.call_later(self.terms.handshake_s, self._handshake_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -352,9 +355,9 @@ class ClusterLink(asyncio.Protocol):
 
     def _shake_hands(self, message: m.LinkMessage) -> None:
         terms = self.terms
-        if isinstance(message, m.Refusal):
+        if isinstance(message, m.Refusal) and (self.connecting or self._proved):
             reason = message.reason[:REASON_MAX]
-            if self._proved:  # else whoever dials tells of it, once for all attempts
+            if not self.connecting:
                 self._tell_of_refusal(f"cluster: a broker refused the connection: {reason}")
             self._fail(LinkRefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
@@ -368,9 +371,7 @@ class ClusterLink(asyncio.Protocol):
             elif len(message.nonce) != NONCE_BYTES:
                 self._broken(f"the nonce has {len(message.nonce)} bytes, not {NONCE_BYTES}")
             else:
-                # A wrong user is refused as late as a wrong password, and in the same words: a
-                # stranger learns nothing.
-                self._theirs = message.nonce if message.user == terms.user else b"\0" + message.nonce
+                self._theirs = message.nonce
                 self.version = version
                 self.send(m.Challenge(self._ours, version))
         elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
@@ -382,16 +383,15 @@ class ClusterLink(asyncio.Protocol):
                 return
             self._theirs = message.nonce
             self.version = message.version
-            self.send(m.Proof(proof(*self._proven("connecting"))))
+            self.send(m.Proof(self._proof("connecting")))
         elif not self.connecting and isinstance(message, m.Proof) and self._theirs:
-            if is_proof(message.digest, *self._proven("connecting")):
-                self.send(m.Welcome(proof(*self._proven("accepting")), terms.member(), dict(terms.shared)))
+            if hmac.compare_digest(message.digest, self._proof("connecting")):
+                self.send(m.Welcome(self._proof("accepting"), terms.member(), dict(terms.shared)))
                 self._frame_max = m.FRAME_MAX
-            else:
+            else:  # A stranger does not learn which of the two is wrong.
                 self._reject("wrong cluster-user or cluster-password")
         elif self.connecting and isinstance(message, m.Welcome) and self._theirs:
-            if not is_proof(message.digest, *self._proven("accepting")):
-                self._warn(f"cluster: {self.peer} does not know this broker's cluster-password")
+            if not hmac.compare_digest(message.digest, self._proof("accepting")):
                 self._fail(LinkRefusedError("it does not know this broker's cluster-password"))
                 return
             refusal = terms.refusal(message.member, message.shared)
@@ -423,9 +423,10 @@ class ClusterLink(asyncio.Protocol):
             self.terms.refusals_told.add(text)
             _log.warning("%s", printable(text))
 
-    def _proven(self, side: Side) -> tuple[str, Literal["cluster"], Side, bytes, bytes]:
-        ours, theirs = self._ours, self._theirs
-        return self.terms.password, "cluster", side, *((ours, theirs) if self.connecting else (theirs, ours))
+    def _proof(self, side: Side) -> bytes:
+        """Return what a side says to prove that it knows our cluster user and password."""
+        nonces = (self._ours, self._theirs) if self.connecting else (self._theirs, self._ours)
+        return proof(self.terms.password, "cluster", side, *nonces, user=self.terms.user)
 
     def _open(self, member: m.Member) -> None:
         self.member = member
@@ -473,7 +474,9 @@ class ClusterLink(asyncio.Protocol):
         self.terms.strangers.tell(address_of(self._peername), text)
 
     def _reject(self, reason: str) -> None:
-        self._warn(f"cluster: connection from {self.peer} refused: {reason}")
+        address = address_of(self._peername)
+        text = f"cluster: connection from {address} refused: {reason}"
+        self.terms.strangers.tell_once(address, text)
         self.refuse(reason)
 
     def give_way(self, why: str) -> None:

@@ -91,6 +91,7 @@ class Hello(LinkMessage, frozen=True):
     """The first message of the connecting side, whose password the other proves over ``nonce``.
 
     It speaks the versions from ``oldest`` to ``version``. Brokers up to version 5 name one only.
+    ``user`` is empty: only those brokers show their cluster user to whoever answers.
     """
 
     version: int
@@ -110,7 +111,10 @@ class Challenge(LinkMessage, frozen=True):
 
 
 class Proof(LinkMessage, frozen=True):
-    """HMAC-SHA-256 of both nonces under the cluster password: the password itself never travels."""
+    """HMAC-SHA-256 of the cluster user and both nonces under the cluster password.
+
+    Neither the user nor the password itself travels.
+    """
 
     digest: bytes
 

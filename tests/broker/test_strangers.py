@@ -12,6 +12,8 @@ from broker.strangers import (
     LINES_MAX,
     LINES_PER_ADDRESS_MAX,
     PERIOD_S,
+    SERIES_MAX,
+    SERIES_S,
     StrangerLog,
     address_of,
     printable,
@@ -48,6 +50,46 @@ def test_a_flood_does_not_hide_what_another_address_did(caplog):
         log.tell("10.0.0.2", "wrong password")
 
     assert "wrong password" in logged(caplog, scenario)
+
+
+def test_a_stranger_that_tries_again_and_again_is_told_of_once_until_it_was_away(caplog):
+    async def scenario():
+        log = StrangerLog(LOG, "cluster port")
+        for _ in range(100):
+            log.tell_once("10.0.0.1", "wrong password")
+            await asyncio.sleep(PERIOD_S + 1)
+        log.tell_once("10.0.0.2", "wrong password of another")
+        log.tell_once("10.0.0.1", "wrong version")
+        await asyncio.sleep(SERIES_S + 1)
+        log.tell_once("10.0.0.1", "wrong password")
+
+    assert logged(caplog, scenario) == [
+        "wrong password", "wrong password of another", "wrong version", "wrong password",
+    ]  # fmt: skip
+
+
+def test_a_stranger_that_was_not_told_of_because_of_a_flood_is_told_of_later(caplog):
+    async def scenario():
+        log = StrangerLog(LOG, "cluster port")
+        for _ in range(LINES_PER_ADDRESS_MAX):
+            log.tell("10.0.0.1", "flood")
+        log.tell_once("10.0.0.1", "wrong password")
+        await asyncio.sleep(PERIOD_S + 1)
+        log.tell_once("10.0.0.1", "wrong password")
+
+    assert logged(caplog, scenario)[-1] == "wrong password"
+
+
+def test_so_many_strangers_are_remembered_and_no_more(caplog):
+    async def scenario():
+        log = StrangerLog(LOG, "cluster port")
+        for number in range(SERIES_MAX + 1):
+            log.tell_once(f"10.0.{number // 256}.{number % 256}", "wrong password")
+            if number % LINES_MAX == LINES_MAX - 1:
+                await asyncio.sleep(0.1 + PERIOD_S)
+        assert len(log._series) == SERIES_MAX
+
+    logged(caplog, scenario)
 
 
 def test_many_addresses_together_are_bounded_and_the_next_period_begins_anew(caplog):

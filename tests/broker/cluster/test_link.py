@@ -17,9 +17,9 @@ def member(name):
     return m.Member(name, None, "live", f"{name}:1", f"{name}:2", None, 1, 1, 0)
 
 
-def terms(name, password="secret", ttl_s=30.0, **options):  # noqa: S107 - a test's
+def terms(name, password="secret", user="cluster", ttl_s=30.0, **options):  # noqa: S107 - a test's
     return Terms(
-        user="cluster",
+        user=user,
         password=password,
         ttl_s=ttl_s,
         call_timeout_s=30.0,
@@ -78,11 +78,12 @@ def test_both_sides_learn_who_the_other_is():
     run(scenario)
 
 
-def test_a_wrong_password_is_refused_and_tells_nobody_who_is_there():
+@pytest.mark.parametrize("wrong", [{"password": "guess"}, {"user": "guest"}], ids=["password", "user"])
+def test_a_wrong_user_or_password_is_refused_and_tells_nobody_who_is_there(wrong):
     async def scenario():
         async with Listener() as listener:
             with pytest.raises(LinkRefusedError, match="wrong cluster-user or cluster-password"):
-                await connect(terms("client", password="guess"), listener.address, "cluster")
+                await connect(terms("client", **wrong), listener.address, "cluster")
             assert listener.links.empty()
 
     run(scenario)
@@ -112,7 +113,8 @@ def test_an_impostor_that_accepts_any_proof_is_refused_by_the_connecting_side():
             with pytest.raises(LinkRefusedError, match="does not know this broker's cluster-password"):
                 await connect(terms("client"), server.sockets[0].getsockname(), "cluster")
         assert [type(message) for message in seen[:2]] == [m.Hello, m.Proof]
-        assert b"client" not in m.encode(seen[0]) + m.encode(seen[1])
+        told = m.encode(seen[0]) + m.encode(seen[1])
+        assert [name for name in (b"client", b"cluster") if name in told] == []
 
     run(scenario)
 
@@ -121,7 +123,7 @@ def test_another_protocol_version_is_refused_by_name():
     async def scenario():
         async with Listener() as listener:
             reader, writer = await asyncio.open_connection(*listener.address)
-            writer.write(m.encode(m.Hello(m.VERSION + 1, "cluster", b"n" * 32)))
+            writer.write(m.encode(m.Hello(m.VERSION + 1, "", b"n" * 32)))
             (size,) = m.LENGTH.unpack(await reader.readexactly(4))
             refusal = m.decode(await reader.readexactly(size))
             assert refusal == m.Refusal(
@@ -224,9 +226,9 @@ def test_the_accepting_side_refuses_a_broker_of_another_cluster_that_does_not_lo
                 return m.decode(await reader.readexactly(size))
 
             nonce = b"n" * 32
-            writer.write(m.encode(m.Hello(m.VERSION, "cluster", nonce)))
+            writer.write(m.encode(m.Hello(m.VERSION, "", nonce)))
             challenge = await frame()
-            digest = proof("secret", "cluster", "connecting", nonce, challenge.nonce)
+            digest = proof("secret", "cluster", "connecting", nonce, challenge.nonce, user="cluster")
             writer.write(m.encode(m.Proof(digest)))
             welcome = await frame()
             assert welcome.shared == {"cluster.name": "green"}

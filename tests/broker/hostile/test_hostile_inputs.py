@@ -30,6 +30,7 @@ from environments.link_proxy import reserve_port
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SECRET = "cluster-secret"
+USER = "ACTIVEMQ.CLUSTER.ADMIN.USER"
 AT_ONCE = 50
 DELETED_EVERY = 5000
 CLIENTS = 500
@@ -133,15 +134,16 @@ async def _admin_proof(broker, reader, writer, chance):
 
 
 async def _cluster_challenge(broker, reader, writer, chance):
-    writer.write(m.encode(m.Hello(m.VERSION, "ACTIVEMQ.CLUSTER.ADMIN.USER", b"n" * 32)))
+    writer.write(m.encode(m.Hello(m.VERSION, "", b"n" * 32)))
     await reader.readexactly(len(m.encode(m.Challenge(b"n" * 32, m.VERSION))))
 
 
 async def _cluster_welcome(broker, reader, writer, chance):
-    writer.write(m.encode(m.Hello(m.VERSION, "ACTIVEMQ.CLUSTER.ADMIN.USER", b"n" * 32)))
+    writer.write(m.encode(m.Hello(m.VERSION, "", b"n" * 32)))
     (size,) = m.LENGTH.unpack(await reader.readexactly(4))
     challenge = m.decode(await reader.readexactly(size))
-    writer.write(m.encode(m.Proof(proof(SECRET, "cluster", "connecting", b"n" * 32, challenge.nonce))))
+    digest = proof(SECRET, "cluster", "connecting", b"n" * 32, challenge.nonce, user=USER)
+    writer.write(m.encode(m.Proof(digest)))
     (size,) = m.LENGTH.unpack(await reader.readexactly(4))
     await reader.readexactly(size)
 
@@ -290,7 +292,7 @@ PROOFS = [json.dumps({"nonce": "ab" * 32, "proof": "cd" * 32}).encode() + b"\n"]
 HANDSHAKE = [
     m.encode(message)
     for message in (
-        m.Hello(m.VERSION, "ACTIVEMQ.CLUSTER.ADMIN.USER", b"n" * 32),
+        m.Hello(m.VERSION, "", b"n" * 32),
         m.Challenge(b"n" * 32, m.VERSION),
         m.Proof(b"p" * 32),
         m.Welcome(b"p" * 32, MEMBER, {"cluster.name": "blue"}),
@@ -444,7 +446,7 @@ async def admin_works(broker):
 
 async def cluster_works(broker):
     terms = Terms(
-        user="ACTIVEMQ.CLUSTER.ADMIN.USER",
+        user=USER,
         password=SECRET,
         ttl_s=30.0,
         call_timeout_s=30.0,
