@@ -147,3 +147,23 @@ def test_a_relay_passes_all_bytes_on_and_shows_what_can_be_read_of_them():
 
     asyncio.run(scenario())
     assert heard == [("127.0.0.2", b"my name!")]
+
+
+def test_a_relay_reads_a_text_that_came_in_parts_between_those_of_the_other_direction():
+    async def answer(reader, writer):
+        while part := await reader.read(100):
+            writer.write(part.upper())
+        writer.close()
+
+    async def scenario():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server, Relay(server.sockets[0].getsockname()[1]) as relay:
+            host, _, port = relay.address.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            for part in ("my na", "me"):
+                writer.write(part.encode())
+                assert await reader.readexactly(len(part)) == part.upper().encode()
+            writer.close()
+            assert relay.readable("my name", "MY NAME", "my naMY NA") == ["my name", "MY NAME"]
+
+    asyncio.run(scenario())

@@ -12,15 +12,24 @@ from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.workbench import Broker, Relay, Workbench, on_bench
 
 _USER: Final = "cluster.user-of-the-probe"
+_CLUSTER: Final = "cluster-of-the-probe"
+_MEMBER: Final = "broker-of-the-cluster"
+_JOINING: Final = "joining-broker"
+"""Names so long that no random bytes of a handshake contain them by chance."""
 _REASON: Final = "wrong cluster-user or cluster-password"
 _DUPLICATE: Final = "duplicate node ID: "
 _ATTEMPTS: Final = 12
 
 
-def _broker(bench: Workbench, name: str, **cluster: Any) -> Broker:
+def _broker(bench: Workbench, name: str, /, **cluster: Any) -> Broker:
     """Return a broker without a backup, with these settings of its cluster besides."""
     table = {"admin": {"secret": bench.secret}, "cluster": {"retry-interval": 50, **cluster}}
     return Broker(bench, name, table)
+
+
+def _member(bench: Workbench, name: str, /, **cluster: Any) -> Broker:
+    """Return a broker of the cluster of CL3, with these settings in place of the right ones."""
+    return _broker(bench, name, **{"name": _CLUSTER, "cluster-user": _USER, **cluster})
 
 
 async def _listed(broker: Broker) -> list[str]:
@@ -43,15 +52,13 @@ async def _until_listed(bench: Workbench, broker: Broker, other: Broker) -> None
 async def _refused(bench: Workbench, member: Broker, credential: str, address: str, **wrong: str) -> None:
     """Let a stranger dial a member from ``address`` until it was refused a dozen times.
 
+    The reason is readable on the way, which shows that the relay sees what passes.
+
     Each stranger has an address of its own: a broker tells of an address and a reason once.
     """
     earlier = len(member.warnings)
     async with Relay(member.cluster, address) as relay:
-        stranger = _broker(
-            bench,
-            f"wrong-{credential}",
-            **{"static-connectors": [relay.address], "cluster-user": _USER, **wrong},
-        )
+        stranger = _member(bench, f"wrong-{credential}", **{"static-connectors": [relay.address], **wrong})
         await stranger.start()
         await stranger.live()
 
@@ -62,19 +69,20 @@ async def _refused(bench: Workbench, member: Broker, credential: str, address: s
             f"wrong {credential}: the stranger tries again and again", f"{_ATTEMPTS} attempts", has_tried
         )
         listed = {broker.name: await _listed(broker) for broker in (member, stranger)}
-        bench.compare(f"wrong {credential}: who is listed", {"a1": [], stranger.name: []}, listed)
+        bench.compare(f"wrong {credential}: who is listed", {_MEMBER: [], stranger.name: []}, listed)
         refusals = [line for line in member.warnings[earlier:] if _REASON in line]
         bench.compare(f"wrong {credential}: the member logs it once, whatever the attempts", 1, len(refusals))
         reasons = [line.rpartition(": ")[2] for line in stranger.warnings]
         bench.compare(f"wrong {credential}: the stranger logs it once, and nothing else", [_REASON], reasons)
-        hidden = [bench.secret, _USER, *wrong.values(), "a1", member.connector]
-        bench.compare(f"wrong {credential}: what the bytes on the way tell", [], relay.readable(*hidden))
+        hidden = [bench.secret, _USER, *wrong.values(), _CLUSTER, _MEMBER, member.connector, stranger.name]
+        readable = relay.readable(*hidden, _REASON)
+        bench.compare(f"wrong {credential}: what the bytes on the way tell", [_REASON], readable)
         await stranger.kill()
 
 
 @on_bench
 async def _cl3(bench: Workbench) -> None:
-    member = _broker(bench, "a1", **{"cluster-user": _USER})
+    member = _member(bench, _MEMBER)
     await member.start()
     await member.live()
     await _refused(
@@ -82,12 +90,13 @@ async def _cl3(bench: Workbench) -> None:
     )
     await _refused(bench, member, "user", "127.0.0.3", **{"cluster-user": "another-user"})
     async with Relay(member.cluster) as relay:
-        other = _broker(bench, "b1", **{"static-connectors": [relay.address], "cluster-user": _USER})
+        other = _member(bench, _JOINING, **{"static-connectors": [relay.address]})
         await other.start()
         await _until_listed(bench, member, other)
         await _until_listed(bench, other, member)
-        readable = relay.readable(bench.secret, _USER, "a1", "b1")
-        bench.compare("the right ones: what the bytes on the way tell", ["a1", "b1"], readable)
+        names = [_CLUSTER, _MEMBER, _JOINING]
+        readable = relay.readable(bench.secret, _USER, *names)
+        bench.compare("the right ones: what the bytes on the way tell", names, readable)
 
 
 async def _node_ids(bench: Workbench, brokers: Sequence[Broker]) -> list[str]:

@@ -193,7 +193,8 @@ class Relay:
         self.attempts = 0
         self._target = target
         self._source = source
-        self._bytes = bytearray()
+        self._streams: list[bytearray] = []
+        """The bytes of each direction of each connection: a text may come in several parts."""
         self._copies: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -213,7 +214,7 @@ class Relay:
 
     def readable(self, *texts: str) -> list[str]:
         """Return those of the texts that anybody on the way could read."""
-        return [text for text in texts if text.encode() in self._bytes]
+        return [text for text in texts if any(text.encode() in stream for stream in self._streams)]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.attempts += 1
@@ -230,9 +231,11 @@ class Relay:
             copy.add_done_callback(self._copies.discard)
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        stream = bytearray()
+        self._streams.append(stream)
         try:
             while part := await source.read(1 << 16):
-                self._bytes += part
+                stream += part
                 sink.write(part)
                 await sink.drain()
         except OSError:
