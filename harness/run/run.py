@@ -208,6 +208,7 @@ class Run:
                 await views.recall(self.test, monitor.roles, recorder)
                 if spec.compare_backups:
                     await views.compare(self.test, monitor.roles, recorder)
+        self._check_drainable()
         self._enter(recorder, "drain")
         await self._drain(workload, monitor)
         quiet_s = self.test.system.dialect.quiet_s(spec.quiet_period_s)
@@ -484,6 +485,19 @@ class Run:
             self._trouble(
                 f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
                 "be told from what was lost"
+            )
+
+    def _check_drainable(self) -> None:
+        """Raise InfrastructureError if every node at which the drain would consume has left.
+
+        Without a consumer anywhere, what is left in the stores says nothing about the brokers.
+        """
+        names = {node.name for node in self.test.brokers}
+        names &= set(self.test.spec.drain_at) or names
+        if names <= self._departed:
+            have = "has" if len(names) == 1 else "have"
+            raise InfrastructureError(
+                f"the queues could not be drained: {', '.join(sorted(names))} {have} left"
             )
 
     async def _bring_back(self, monitor: Monitor) -> None:

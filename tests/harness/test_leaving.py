@@ -65,6 +65,15 @@ def test_other_nodes_are_healed_as_ever(other):
 
 
 def test_where_each_pair_lacks_a_broker_nobody_says_that_the_cluster_did_not_recover():
-    alone = run("standalone", "queue", msgspec.structs.replace(LEAVES, target="a1"), pairs=1)
+    leaves = msgspec.structs.replace(LEAVES, target="a1")
+    alone = run("replication", "queue", leaves, pairs=1)
     assert alone.trouble.startswith("each pair lacks a broker that has left: whether the cluster recovered")
-    assert alone.grave == {"stuck"}
+    assert "not-recovered" not in alone.grave
+
+
+@pytest.mark.parametrize("more", [{"pairs": 1}, {"drain_at": ("a1",)}])
+def test_where_nobody_is_left_to_drain_nothing_is_said_of_what_remains(more):
+    leaves = msgspec.structs.replace(LEAVES, target="a1")
+    left = run("standalone", "queue", leaves, properties=AT_HOME, **more)
+    assert "the queues could not be drained: a1 has left" in left.trouble
+    assert left.valid is None
