@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 from broker.config import BrokerConfig
@@ -26,6 +26,7 @@ from broker.storage.database import (
     DatabaseError,
     DatabaseUnavailableError,
     OutcomeUnknownError,
+    Row,
     Statement,
 )
 from broker.storage.database.journal import DatabaseJournal
@@ -39,8 +40,8 @@ _log = logging.getLogger(__name__)
 ALIKE: Final = ("network_timeout", "lock_renew_period", "lock_expiration", "journal_sync_period")
 """The settings that a live and its backups must have alike (AMQ 17.3.2.2).
 
-The live writes its own when it begins. So they can be changed: stop the backups, then restart the
-live.
+The live writes its own when it begins. A broker compares its own when it starts and while it waits,
+since it may have started before the live. To change them, stop the backups, then restart the live.
 """
 
 PAGE: Final = 2000
@@ -69,26 +70,17 @@ class DatabaseLock:
 class LockRows:
     """The places of a store in a database; see ``store.Places``.
 
-    ``settings`` are those of this broker that all brokers of the store must have alike, by name.
+    ``settings`` are those of this broker, ``name``, that all brokers of the store must have alike.
     """
 
-    def __init__(self, locks: Locks, settings: Mapping[str, int]) -> None:
+    def __init__(self, locks: Locks, name: str, settings: Mapping[str, int]) -> None:
         self._locks = locks
+        self._name = name
         self._settings = settings
 
     async def prepare(self) -> None:
-        """Make the tables, and this store's rows.
-
-        Raises StartError if the present live has other settings of the store.
-        """
-        for row in await self._locks.create():
-            name, value, live = cast("tuple[str, int, str]", row)
-            own_value = self._settings.get(name, value)
-            if own_value != value:
-                raise StartError(
-                    f"database-store.{name} is {own_value} here and {value} at {live}, the live of this "
-                    "store: all its brokers must have the same"
-                )
+        """Make the tables, and this store's rows; see ``store.Places``."""
+        self._compare(await self._locks.create())
 
     async def take(self, place: Place) -> DatabaseLock | None:
         """Take the lock of a place, None if another broker has it."""
@@ -100,9 +92,24 @@ class LockRows:
         return await self._locks.held(place)
 
     async def read(self) -> StoreMark:
-        """Return the mark of the last live."""
-        state, node_id, name, _ = await self._locks.mark()
+        """Return the mark of the last live; see ``store.Places``."""
+        (state, node_id, name, _), settings = await self._locks.mark()
+        self._compare(settings)
         return StoreMark(str(state), str(node_id) or None, str(name))
+
+    def _compare(self, settings: Sequence[Row]) -> None:
+        """Raise StartError if the live has other settings than this broker.
+
+        A live of our own name is our former life, whose lock has not expired yet.
+        """
+        for row in settings:
+            name, value, live = cast("tuple[str, int, str]", row)
+            own_value = self._settings.get(name, value)
+            if own_value != value and live != self._name:
+                raise StartError(
+                    f"database-store.{name} is {own_value} here and {value} at {live}, the live of this "
+                    "store: all its brokers must have the same"
+                )
 
 
 class DatabaseStore:
@@ -125,7 +132,7 @@ class DatabaseStore:
             timeout_s=self._section.network_timeout / 1000,
         )
         self._settings = {name.replace("_", "-"): int(getattr(self._section, name)) for name in ALIKE}
-        self.places = LockRows(self._locks, self._settings)
+        self.places = LockRows(self._locks, self._name, self._settings)
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
         """Begin a life with all rows of the store, under a new number.

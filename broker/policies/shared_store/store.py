@@ -42,7 +42,10 @@ class Places(Protocol):
     """The places at a store, and the brokers that have them."""
 
     async def prepare(self) -> None:
-        """Make what must exist before a broker can ask for a place."""
+        """Make what must exist before a broker can ask for a place.
+
+        Raises StartError if the present live has other settings of the store.
+        """
         ...
 
     async def take(self, place: Place) -> HeldLock | None:
@@ -54,7 +57,10 @@ class Places(Protocol):
         ...
 
     async def read(self) -> StoreMark:
-        """Return the mark of the last live; it is meaningful to the holder of the live lock."""
+        """Return the mark of the last live; it is meaningful to the holder of the live lock.
+
+        Raises StartError as ``prepare`` does, since the live may be younger than this broker.
+        """
         ...
 
 

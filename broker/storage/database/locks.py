@@ -165,8 +165,7 @@ class Locks:
     async def create(self) -> list[Row]:
         """Make missing tables, and the rows of this store. Raises OSError.
 
-        Returns the settings of the live that has the lock now, as (name, value, name of the live);
-        none if there is no live, or one that has not begun.
+        Returns the settings of the present live, as ``mark`` does.
         """
         statements = [
             *(Statement(table) for table in (*s.TABLES, *TABLES)),
@@ -180,12 +179,7 @@ class Locks:
                 "'', 0) ON CONFLICT DO NOTHING",
                 (self.cluster_id,),
             ),
-            Statement(
-                "SELECT s.name, s.value, s.broker FROM store_settings s, store_lock l WHERE s.cluster_id = ?"
-                " AND l.cluster_id = s.cluster_id AND l.place = ? AND l.epoch = s.epoch AND l.expires >= "
-                "clock_ms() ORDER BY s.name",
-                (self.cluster_id, LIVE),
-            ),
+            self._live_settings(),
         ]
         try:
             results = await self._database.transact(statements, self._timeout_s)
@@ -242,18 +236,27 @@ class Locks:
         """Give a place back. Raises OSError; the place is then free after ``lock-expiration``."""
         await self.ask([holding.give_back()])
 
-    async def mark(self) -> Row:
-        """Return the store's mark. Raises OSError.
+    async def mark(self) -> tuple[Row, list[Row]]:
+        """Return the store's mark and the settings of the present live. Raises OSError.
 
-        It is (state, node ID, name of the last live, number of the last life).
+        The mark is (state, node ID, name of the last live, number of the last life). A setting is
+        (name, value, name of the live); there is none without a live, or before it has begun.
         """
         look = Statement(
             "SELECT state, node_id, broker, life FROM store_mark WHERE cluster_id = ?",
             (self.cluster_id,),
             count=1,
         )
-        [found] = await self.ask([look])
-        return found.rows[0]
+        marks, settings = await self.ask([look, self._live_settings()])
+        return marks.rows[0], settings.rows
+
+    def _live_settings(self) -> Statement:
+        return Statement(
+            "SELECT s.name, s.value, s.broker FROM store_settings s, store_lock l WHERE s.cluster_id = ?"
+            " AND l.cluster_id = s.cluster_id AND l.place = ? AND l.epoch = s.epoch AND l.expires >= "
+            "clock_ms() ORDER BY s.name",
+            (self.cluster_id, LIVE),
+        )
 
     async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:
         """Run a transaction behind the proof that the place is ours, or only the proof.

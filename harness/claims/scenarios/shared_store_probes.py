@@ -107,26 +107,45 @@ def _database_broker(bench: Workbench, name: str, role: str, expiration_ms: int)
     return Broker(bench, name, table)
 
 
+def _compare_refusal(bench: Workbench, backup: Broker, subject: str) -> None:
+    """Compare what a refused backup, called ``subject``, logged about its ``lock-expiration``."""
+    lines = [line for line in backup.process.output.splitlines() if "lock-expiration" in line]
+    named = ["database-store.lock-expiration is 15000 here and 12000 at a1" in line for line in lines]
+    bench.compare(f"the one line about it of {subject} names the property and both values", [True], named)
+
+
 @on_bench
 async def _ss10(bench: Workbench) -> None:
-    live = _database_broker(bench, "a1", "master", 12_000)
+    live, early, late, alike = (
+        _database_broker(bench, name, role, expiration)
+        for name, role, expiration in (
+            ("a1", "master", 12_000),
+            ("a2", "slave", 15_000),
+            ("a3", "slave", 15_000),
+            ("a4", "slave", 12_000),
+        )
+    )
+    await early.start()
+    await early.becomes("backup")
     await live.start()
     await live.live()
-    other, alike = (
-        _database_broker(bench, name, "slave", expiration)
-        for name, expiration in (("a2", 15_000), ("a3", 12_000))
-    )
-    refused = await other.start()
+    await late.start()
 
     async def has_decided() -> bool:
-        return not refused.running or await other.shows("role", "backup")
+        return not late.process.running or await late.shows("role", "backup")
 
     await bench.until("the other backup decides whether it waits", "a decision", has_decided)
-    ended = not refused.running and await refused.wait() > 0
-    bench.compare("a backup with another lock-expiration ends with an error", True, ended)
-    lines = [line for line in refused.output.splitlines() if "lock-expiration" in line]
-    named = ["database-store.lock-expiration is 15000 here and 12000 at a1" in line for line in lines]
-    bench.compare("the one line about it names the property and both values", [True], named)
+    ended = not late.process.running and await late.process.wait() > 0
+    bench.require("a backup with another lock-expiration ends with an error", True, ended)
+    _compare_refusal(bench, late, "a backup")
+    early_end = "so does one that waited before the live began"
+
+    async def has_ended() -> bool:
+        return not early.process.running
+
+    await bench.until(early_end, "an end", has_ended)
+    bench.compare(early_end, True, await early.process.wait() > 0)
+    _compare_refusal(bench, early, "the waiting one")
     await alike.start()
     await alike.becomes("backup")
     async with await StompClient.connect(live.stomp) as client:

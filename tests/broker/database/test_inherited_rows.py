@@ -15,12 +15,13 @@ from broker.policies.shared_store import database as store_database
 from broker.policies.shared_store.database import DatabaseStore
 from broker.seams import Seams
 from broker.start_error import StartError
+from broker.storage.database import Statement
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 
 MESSAGE = 2
 
 
-def store_of(place, name, **changed):
+def store_of(place, name, /, process=1, **changed):
     section = {"url": "sqlite:unused", "network-timeout": 20_000, "lock-expiration": 60_000, **changed}
     settings = config.validate(
         {
@@ -30,7 +31,9 @@ def store_of(place, name, **changed):
             "database-store": section,
         }
     )
-    return DatabaseStore(settings, Seams(random.Random(name), lambda: 0.0), lambda: place.open(name))
+    return DatabaseStore(
+        settings, Seams(random.Random(f"{name}/{process}"), lambda: 0.0), lambda: place.open(name)
+    )
 
 
 def certain():
@@ -186,6 +189,80 @@ def test_what_an_earlier_live_had_is_not_compared_while_the_present_one_has_not_
         assert await second.places.take("live")
         await third.places.prepare()
         for store in (first, second, third):
+            await store.close()
+
+    place.run(main)
+
+
+def test_a_broker_that_waits_is_refused_once_the_live_has_begun_with_other_settings(place):
+    async def main():
+        early, alike, live_store = (
+            store_of(place, broker, **more)
+            for broker, more in (("a2", {"lock-expiration": 90_000}), ("a3", {}), ("a1", {}))
+        )
+        for store in (early, alike):
+            await store.places.prepare()
+            assert (await store.places.read()).name == ""  # no live yet, and nothing to compare
+        live, inherited = await reign(live_store)
+        with pytest.raises(StartError, match="lock-expiration is 90000 here and 60000 at a1"):
+            await early.places.read()
+        assert (await alike.places.read()).name == "a1"
+        await inherited.journal.close()
+        await live.release()
+        assert (await early.places.read()).name == "a1"
+        for store in (early, alike, live_store):
+            await store.close()
+
+    place.run(main)
+
+
+def test_a_live_that_was_killed_may_return_with_other_settings_before_its_lock_expires(place):
+    async def main():
+        killed, again, other = (
+            store_of(place, broker, **more)
+            for broker, more in (("a1", {}), ("a1", {"process": 2, "lock-expiration": 90_000}), ("a2", {}))
+        )
+        live, inherited = await reign(killed)
+        await again.places.prepare()
+        assert (await again.places.read()).name == "a1"
+        assert await again.places.take("live") is None
+        await inherited.journal.close()
+        await live.release()  # stands for the end of its time
+        live, inherited = await reign(again)
+        with pytest.raises(StartError, match="lock-expiration is 60000 here and 90000 at a1"):
+            await other.places.prepare()
+        await inherited.journal.close()
+        await live.release()
+        for store in (killed, again, other):
+            await store.close()
+
+    place.run(main)
+
+
+def test_a_store_of_a_version_that_kept_no_settings_is_used_as_it_is(place):
+    async def main():
+        old, backup, successor = (
+            store_of(place, broker, **more)
+            for broker, more in (("a1", {}), ("a2", {"lock-expiration": 90_000}), ("a3", {}))
+        )
+        live, inherited = await reign(old)
+        id_ = inherited.journal.next_id()
+        inherited.journal.append([Operation(ADD, MESSAGE, id_, b"kept")])
+        await inherited.journal.flush()
+        await inherited.journal.close()
+        database = place.open("a4")
+        await database.transact([Statement("DROP TABLE store_settings")], 10)
+        await backup.places.prepare()
+        assert (await backup.places.read()).name == "a1"
+        await live.release()
+        live, inherited = await reign(backup)
+        assert shown(inherited.recovered.records) == [(id_, MESSAGE, b"kept", [])]
+        with pytest.raises(StartError, match="lock-expiration is 60000 here and 90000 at a2"):
+            await successor.places.prepare()
+        await inherited.journal.close()
+        await live.release()
+        await database.close()
+        for store in (old, backup, successor):
             await store.close()
 
     place.run(main)
