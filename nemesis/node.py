@@ -275,11 +275,10 @@ class CopyData(NodeKind):
     default_target = "one"
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """Check the fault; the node whose data are copied must exist and be another one."""
+        """Check the fault; the node that "of" names must exist and be another one."""
         super().validate(fault, nodes)
-        names = [node.name for node in nodes]
-        source = fault.options.get("of", names[0])
-        if source not in names or source == fault.target:
+        source = fault.options.get("of")
+        if source and (source not in [node.name for node in nodes] or source == fault.target):
             raise UsageError(f'option "of": "{source}" must be the name of another node')
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:

@@ -125,6 +125,10 @@ class AttachedEnvironment(RealEnvironment):
         """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node}: {_OURS}")
 
+    async def copy_data(self, source: str, node: str) -> None:
+        """Raise UsageError: an attached cluster is not changed."""
+        raise UsageError(f"{node} from {source}: {_OURS}")
+
     async def reconfigure(self, node: str, configured: str) -> None:
         """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node} as {configured}: {_OURS}")

@@ -201,7 +201,11 @@ def test_its_time_is_over_though_it_is_renewed(tmp_path):
 
 def test_nothing_of_the_cluster_is_ours(tmp_path):
     async def body(environment):
-        for refused in (environment.destroy_data("a1"), environment.reconfigure("a1", "slave")):
+        for refused in (
+            environment.destroy_data("a1"),
+            environment.copy_data("a1", "a2"),
+            environment.reconfigure("a1", "slave"),
+        ):
             with pytest.raises(UsageError, match="never stops or wipes"):
                 await refused
         await environment.collect(tmp_path / "logs")

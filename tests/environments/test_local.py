@@ -286,6 +286,26 @@ def test_a_killed_broker_is_gone_is_noticed_and_starts_again_on_its_port(tmp_pat
     uvloop.run(main())
 
 
+def test_copied_data_replace_those_of_the_other_node_and_neither_may_run(tmp_path):
+    async def main():
+        async with deployed(tmp_path) as environment:
+            source, target = (tmp_path / "run" / "nodes" / node / "data" for node in ("a1", "b1"))
+            (source / "journal").mkdir()
+            (source / "journal" / "segment").write_bytes(b"of a1")
+            (target / "own").write_bytes(b"of b1")
+            for running in ("a1", "b1"):
+                with pytest.raises(UsageError, match=f"{running} is running"):
+                    await environment.copy_data("a1", "b1")
+                await environment.kill(running)
+            await environment.copy_data("a1", "b1")
+            assert (target / "journal" / "segment").read_bytes() == b"of a1"
+            assert (source / "journal" / "segment").read_bytes() == b"of a1"
+            assert not (target / "own").exists()
+            await environment.start("b1")
+
+    uvloop.run(main())
+
+
 def test_a_broker_that_ends_by_itself_leaves_its_status_and_its_words(tmp_path):
     async def main():
         system = EchoSystem(["sh", "-c", "echo last words; sleep 1000 & exit 7"])

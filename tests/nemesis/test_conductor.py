@@ -257,6 +257,12 @@ def test_data_are_copied_between_stopped_nodes_and_stay_so():
     assert cluster.environment.calls == [(1, "copy", "a1", "b1")]
 
 
+def test_data_of_any_other_node_are_copied_if_none_is_named():
+    cluster = Cluster(2, backups=False, down=("a1", "b1"))
+    conduct(cluster, Fault(kind="copy-data", start_s=1, duration_s=1, target="a1"))
+    assert cluster.environment.calls == [(1, "copy", "b1", "a1")]
+
+
 def test_checkers_and_nemesis_agree_on_which_faults_last_for_good():
     assert [name for name, kind in registry.KINDS.items() if kind.for_good] == ["leave"]
     assert all(kind_of(name).for_good == kind.for_good for name, kind in registry.KINDS.items())

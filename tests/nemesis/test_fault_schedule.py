@@ -212,6 +212,11 @@ def test_a_wrong_fault_is_named_with_what_would_be_right(fault, message):
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("target", [None, "a1", "b2"])
+def test_a_schedule_need_not_name_the_node_whose_data_are_copied(target):
+    validate(Schedule(faults=(Fault(kind="copy-data", start_s=0, target=target),)), EVERYTHING, plan(3))
+
+
 def test_a_node_is_held_back_once():
     late = Fault(kind="late-start", start_s=0, target="a2")
     with pytest.raises(UsageError, match="a2 is held back twice"):

@@ -136,6 +136,12 @@ def test_a_killed_process_releases_its_locks_and_its_handles_write_no_more():
     run(main())
 
 
+def test_the_image_of_another_disk_replaces_everything():
+    source, target = MemoryVolume({"data/journal": b"of a1"}), MemoryVolume({"data/own": b"of b1"})
+    target.restore(source.image())
+    assert target.image() == source.image() == {"data/journal": b"of a1"}
+
+
 def test_one_bit_is_flipped_only_of_what_was_synced_and_it_can_be_told_which():
     async def main(seed):
         volume = MemoryVolume()

@@ -224,6 +224,23 @@ def test_destroyed_data_is_gone_and_only_a_stopped_broker_can_lose_it():
     assert before != after
 
 
+def test_copied_data_replace_those_of_the_other_node_and_neither_may_run():
+    async def main(environment):
+        original, other = environment.look("a1").node_id, environment.look("b1").node_id
+        for running in ("a1", "b1"):
+            with pytest.raises(UsageError, match=f"{running} is running"):
+                await environment.copy_data("a1", "b1")
+            await environment.kill(running)
+        await environment.copy_data("a1", "b1")
+        for node in ("a1", "b1"):
+            await environment.start(node)
+        await live(environment, "a1", "b1")
+        assert original != other
+        return original, environment.look("a1").node_id, environment.look("b1").node_id
+
+    assert len(set(within(main))) == 1
+
+
 def test_a_paused_broker_keeps_silent_and_goes_on_where_it_was():
     async def main(environment):
         epoch = environment.look("a1").epoch
