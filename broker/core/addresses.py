@@ -8,12 +8,17 @@ from typing import Final
 from broker.name_patterns import Matches
 from broker.sections import AddressSettings
 
-__all__ = ["DEFAULTS", "INTERNAL_PREFIX", "AddressBook", "AddressSettings"]
+__all__ = ["DEFAULTS", "INTERNAL_PREFIX", "AddressBook", "AddressSettings", "is_store_and_forward"]
 
 DEFAULTS: Final = AddressSettings()
 
 INTERNAL_PREFIX: Final = "$.artemis.internal."
 """Queues of the broker itself; clients may neither send to nor consume from them."""
+
+
+def is_store_and_forward(queue: str) -> bool:
+    """Return whether that queue has what waits for another broker."""
+    return queue.startswith(INTERNAL_PREFIX)
 
 
 class AddressBook:

@@ -39,7 +39,6 @@ def restore(record: Record, *, least_deliveries: int) -> Message:
         if update.kind == DELIVERIES:
             message.deliveries, message.refusals = decode_counts(update.data)
     message.deliveries = max(message.deliveries, least_deliveries)
-    message.redelivered = message.deliveries > 0
     return message
 
 

@@ -35,8 +35,8 @@ class QueueConsumer:
     ``deliver`` is called with each delivery and must not call back into the queue. ``window`` is
     how many messages it may hold unacknowledged. With ``auto`` a message counts as acknowledged
     when it is handed over. An ``internal`` consumer (a cluster bridge) is not counted as one that
-    clients brought, and no groups are pinned to it by observers. ``gone`` is called when its queue
-    is deleted. With a ``selector`` it gets only what matches.
+    clients brought, nor what it gets as a delivery. ``gone`` is called when its queue is deleted.
+    With a ``selector`` it gets only what matches.
     """
 
     __slots__ = (

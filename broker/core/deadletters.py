@@ -32,6 +32,5 @@ def dead_letter(message: Message, queue: Queue, address: str) -> Message:
         origin = header_line("_AMQ_ORIG_QUEUE", queue.name) + header_line("_AMQ_ORIG_ADDRESS", message.target)
     dead = message.copy(address, origin)
     dead.deliveries = message.deliveries
-    dead.redelivered = True
     dead.properties = timeless(message.properties)
     return dead

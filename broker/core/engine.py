@@ -523,7 +523,7 @@ class Engine:
         found += [(dropped[name], *line) for name, line in image.lines(image.dropped).items()]
         for queue, line, size in found:
             self.memory.take(queue, size)
-            queue.adopt(line, size=size, least_deliveries=image.least_deliveries)
+            queue.adopt(line, size=size, least_deliveries=image.least_deliveries_in(queue.name))
         if self.memory.over:
             self.paging.relieve()
         for name in image.queues.values():

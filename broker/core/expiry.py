@@ -51,7 +51,6 @@ def expired_letter(message: Message, address: str, queue: str, now: int) -> Mess
     letter.size += len(letter.headers) - len(message.headers)
     letter.properties = timeless(message.properties)
     letter.deliveries = message.deliveries
-    letter.redelivered = message.redelivered
     return letter
 
 

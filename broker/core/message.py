@@ -84,19 +84,19 @@ class Message:
     up: places grow, so a message that comes back goes before all younger ones. (Ids grow too, but
     those of a broker that was taken over may be lower than what was lined up before.) ``target`` is
     the queue it is meant for, which differs from the one it is in only for store-and-forward
-    queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts
-    dispatches to consumers, ``refusals`` those that a client refused (NACK, or an ACK it rolled
-    back): only these lead to the dead letters, since a lost connection says nothing about the
-    messages that were in flight on it. ``large``: the body is in a file, and ``body`` has only its
-    beginning, for who wants to see which message it is. ``page``: the page whose blob stores it,
-    None for one with a record of its own. ``held``: it has left its lane, and may come back.
-    ``properties``: what its client asked for it, None for
+    queues. ``deliveries`` counts dispatches to clients: a message that has any is dispatched as
+    ``redelivered``, because an earlier delivery cannot be excluded. ``refusals`` counts those that
+    a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a
+    lost connection says nothing about the messages that were in flight on it. ``large``: the body
+    is in a file, and ``body`` has only its beginning, for who wants to see which message it is.
+    ``page``: the page whose blob stores it, None for one with a record of its own. ``held``: it has
+    left its lane, and may come back. ``properties``: what its client asked for it, None for
     nothing.
     """
 
     __slots__ = (
         "body", "closes", "deliveries", "group", "headers", "held", "id", "large", "page", "place",
-        "properties", "redelivered", "refusals", "size", "target", "tested",
+        "properties", "refusals", "size", "target", "tested",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +122,6 @@ class Message:
         self.place = 0
         self.deliveries = 0
         self.refusals = 0
-        self.redelivered = False
         self.held = False
         self.tested: Tested | None = None
         """What its topic's selectors have said, until it is stored."""
@@ -211,7 +210,6 @@ def decode_stored(page: Page, data: bytes) -> Iterator[Message]:
         _, message = decode(id_, data[position - size : position])
         message.deliveries, message.refusals = page.counts.get(id_, (deliveries, refusals))
         message.deliveries = max(message.deliveries, page.least_deliveries)
-        message.redelivered = message.deliveries > 0
         message.page = page
         yield message
 

@@ -21,7 +21,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, Protocol
 
-from broker.core.addresses import INTERNAL_PREFIX, AddressSettings
+from broker.core.addresses import AddressSettings, is_store_and_forward
 from broker.core.backlog import CHUNK, Backlog, Loose
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.filtering import Filtering
@@ -103,9 +103,9 @@ class Queue:
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
         "_last_place", "_limit", "_plain", "_purges", "_scheduled", "_unowned", "_with_work", "also",
-        "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "handed_over",
-        "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager", "paging", "rotation",
-        "settings", "size", "slack", "subscription", "wants",
+        "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "forwards",
+        "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
+        "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -126,6 +126,8 @@ class Queue:
         """More records of that name: a store that came from several brokers has one of each."""
         self.settings = settings
         self.handed_over = handed_over
+        self.forwards = is_store_and_forward(name)
+        """True for the store-and-forward queue of another broker."""
         self.changes_expiry = changes_expiry(settings)
         self.expiring: list[tuple[int, int]] = []
         """When what was lined up will expire, and its id; a heap. It may be gone by now."""
@@ -324,7 +326,6 @@ class Queue:
         """
         for delivery in deliveries:
             message, lane = delivery.message, delivery.lane
-            message.redelivered = True
             if refused:
                 lane.delayed -= 1
             if delay:
@@ -523,8 +524,7 @@ class Queue:
     @property
     def _may_expire(self) -> bool:
         """Not on its way to another broker, which may have it already: it expires there."""
-        forwards = self.name.startswith(INTERNAL_PREFIX)
-        return self.settings.expiry_address != self.name and not self.dropped and not forwards
+        return self.settings.expiry_address != self.name and not self.dropped and not self.forwards
 
     def _has_expired(self, message: Message) -> bool:
         properties = message.properties
@@ -753,7 +753,7 @@ class Queue:
                 self._list(lane)
             return
         self._budget.spend(DELIVERY)
-        message.deliveries += 1
+        message.deliveries += not consumer.internal
         consumer.tags = tag = consumer.tags + 1
         delivery = Delivery(message, consumer, lane, tag)
         if lane.group is not None:

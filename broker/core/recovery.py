@@ -11,6 +11,7 @@ from heapq import merge
 from itertools import chain
 from operator import itemgetter
 
+from broker.core.addresses import is_store_and_forward
 from broker.core.duplicates import DuplicateId, SentId, decode_duplicate, decode_sent
 from broker.core.message import (
     CLAIMED,
@@ -60,12 +61,19 @@ class Image:
     sent: list[tuple[int, SentId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
-    """How often each message was delivered at the least, whatever its own counts say."""
+    """How often each message that clients could get was delivered at the least."""
 
     @property
     def clean(self) -> bool:
         """Its broker ended cleanly (or it is empty): its delivery counts are exact."""
         return bool(self.clean_marks) or not (self.messages or self.pages)
+
+    def least_deliveries_in(self, queue: str) -> int:
+        """Return how often each message of a queue was delivered at the least.
+
+        No client gets a message from a store-and-forward queue, so its own counts are exact there.
+        """
+        return 0 if is_store_and_forward(queue) else self.least_deliveries
 
     def lines(self, queues: Mapping[int, str]) -> dict[str, tuple[Sequence[Record | Page], int]]:
         """What each of these queues holds, oldest first, and the bytes of its records.
@@ -179,10 +187,11 @@ def _read_pages(image: Image, marks: Iterable[Record]) -> None:
             page_id, *counts = decode_counted(record.data)
             pages[page_id].count(*counts)
         pages[page_id].marks.append(record.id)
-    for page in pages.values():
-        page.count(0, image.least_deliveries, 0)
-        image.large += page.large.values()
-    for queue_pages in image.pages.values():
+    for queue_id, queue_pages in image.pages.items():
+        least_deliveries = image.least_deliveries_in(image.queues.get(queue_id, ""))
+        for page in queue_pages:
+            page.count(0, least_deliveries, 0)
+            image.large += page.large.values()
         queue_pages.sort(key=_oldest)
 
 

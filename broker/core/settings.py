@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker.config import BrokerConfig
-from broker.core.addresses import INTERNAL_PREFIX, AddressBook
+from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_forward
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
 
@@ -66,7 +66,7 @@ class EngineSettings:
 
     def store(self, queue: str) -> str:
         """Which kind of store a queue is: "main", "dead-letter", "expired", "store-and-forward"."""
-        if queue.startswith(INTERNAL_PREFIX):
+        if is_store_and_forward(queue):
             return "store-and-forward"
         if self.addresses.is_dead_letter(queue):
             return "dead-letter"

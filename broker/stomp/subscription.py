@@ -61,7 +61,7 @@ class Subscription:
         """Write the MESSAGE frame."""
         message = delivery.message
         ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
-        redelivered = "true" if message.redelivered or message.deliveries > 1 else "false"
+        redelivered = "true" if message.deliveries > 1 else "false"
         head = (
             f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\n"
             f"JMSXDeliveryCount:{message.deliveries}\n"
@@ -220,7 +220,7 @@ class Browser:
 
     def _write(self, message: Message) -> None:
         connection = self._session.connection
-        redelivered = b"true" if message.redelivered or message.deliveries else b"false"
+        redelivered = b"true" if message.deliveries else b"false"
         headers = self._session.version.rewritten(message.headers)
         told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\n"
         head = b"MESSAGE\n%b%bredelivered:%b\n%b\n" % (

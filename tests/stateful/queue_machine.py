@@ -66,9 +66,7 @@ class Client:
         assert not machine.engine.gate.held, "delivered while nobody knows who is live"
         assert not self.consumer.closed
         assert not self.consumer.paused
-        copy = model.delivered(
-            self, self.queue, message.body.decode(), message.deliveries, message.redelivered
-        )
+        copy = model.delivered(self, self.queue, message.body.decode(), message.deliveries)
         if self.auto:
             model.settled([copy], machine.engine.journal.last_sequence + 1)
         else:

@@ -97,7 +97,7 @@ class Client:
 
     def _deliver(self, delivery: Delivery) -> None:
         self.got.append(delivery)
-        self.flags.append((delivery.message.redelivered, delivery.message.deliveries))
+        self.flags.append((delivery.message.deliveries > 1, delivery.message.deliveries))
 
     @property
     def texts(self) -> list[str]:

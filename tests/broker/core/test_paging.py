@@ -195,6 +195,26 @@ def test_a_clean_end_keeps_the_counts_of_what_came_from_a_page():
     run(scenario)
 
 
+def test_what_waits_on_pages_for_another_broker_was_delivered_to_no_client():
+    async def scenario():
+        queue = PAGED.forwarding_queue("n2")
+        broker = await Broker.start(made_of=PAGED)
+        for number in range(MANY):
+            broker.send(str(number), queue=queue)
+            if number % 100 == 0:
+                await rest(broker)
+        await rest(broker)
+        assert pages(broker, queue)
+        broker = await broker.crash()
+        bridge = broker.consume(queue, internal=True, window=MANY)
+        while len(bridge.got) < MANY:
+            await rest(broker)
+            broker.engine.acknowledge(bridge.held)
+        assert {delivery.message.deliveries for delivery in bridge.got} == {0}
+
+    run(scenario)
+
+
 def test_what_may_have_been_delivered_before_a_crash_is_flagged_after_a_clean_end_too():
     async def scenario():
         broker = await filled()

@@ -103,9 +103,8 @@ class Model:
         text = message.body.decode()
         group = message.group
         assert text not in self.acked, f"{text} was acknowledged"
-        assert message.redelivered == (self.deliveries[text] > 0) or (
-            text in self.recovered and message.redelivered
-        )
+        redelivered = message.deliveries > 1
+        assert redelivered == (self.deliveries[text] > 0) or (text in self.recovered and redelivered)
         assert matches(client.consumer.selector, text)
         waiting = {one for one in self.waiting if self.lane_of[one] == group} - self.unsettled
         wanted = {one for one in waiting if matches(client.consumer.selector, one)} | {text}

@@ -599,7 +599,7 @@ async def test_a_commit_that_is_being_tested_is_undone_with_its_connection():
         assert client.receipts() == client.errors() == []
         assert [one.body for one in engine.queues["q"].messages.values()] == [b"held"]
         assert not any(len(queue) for queue in engine.queues.values() if queue.subscription)
-        assert engine.queues["q"].messages[next(iter(engine.queues["q"].messages))].redelivered
+        assert engine.queues["q"].messages[next(iter(engine.queues["q"].messages))].deliveries
 
 
 @pytest.mark.slow

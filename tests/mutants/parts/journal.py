@@ -96,7 +96,7 @@ MUTANTS: Final = (
                 "        sequence = self._append(self.paging.removals([one.message for one in "
                 "deliveries]), done)\n",
                 "        operations = self.paging.removals(\n"
-                "            [one.message for one in deliveries if not one.message.redelivered]\n"
+                "            [one.message for one in deliveries if one.message.deliveries < 2]\n"
                 "        )\n"
                 "        sequence = self._append(operations, done)\n",
             ),

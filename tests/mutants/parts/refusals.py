@@ -97,7 +97,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/queue.py",
-                "        message.deliveries += 1\n",
+                "        message.deliveries += not consumer.internal\n",
                 "        message.deliveries = min(message.deliveries + 1, 2)\n",
             ),
         ),
