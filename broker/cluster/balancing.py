@@ -19,9 +19,9 @@ from broker.cluster.bridge import Bridge
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
-from broker.core.duplicates import DuplicateId
 from broker.core.engine import DemotedError, Engine
 from broker.core.feed import WatchedValue
+from broker.core.identity import MessageId
 from broker.core.message import Message
 from broker.core.properties import unpack
 
@@ -171,31 +171,21 @@ class Balancing:
         engine = self._engine
         if engine is None:
             return
-        left = len(request.messages)
-        answer = m.Forwarded(request.number, left, "")
+        asked = request.asked if isinstance(request, m.ForwardAskedRequest) else repeat(b"")
+        messages = []
+        for (record, queue, headers, body), packed in zip(request.messages, asked, strict=False):
+            message = Message(queue, headers, body, properties=unpack(packed) if packed else None)
+            message.identity = MessageId(request.origin, record)
+            messages.append(message)
 
         def durable() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                link.send(answer)
+            if count == len(messages):
+                link.send(m.Forwarded(request.number, count, ""))
 
         try:
-            asked = request.asked if isinstance(request, m.ForwardAskedRequest) else repeat(b"")
-            for (record, queue, headers, body), packed in zip(request.messages, asked, strict=False):
-                _refuse_full(engine, queue)
-                message = Message(queue, headers, body, properties=unpack(packed) if packed else None)
-                engine.accept_forwarded(queue, message, DuplicateId(request.origin, record), durable)
-        except (DemotedError, _FullError) as error:
+            count = engine.accept_forwarded(request.origin, messages, durable)
+        except DemotedError as error:
             link.send(m.Forwarded(request.number, 0, str(error)))
-            left = -1
-
-
-def _refuse_full(engine: Engine, queue: str) -> None:
-    if engine.memory.is_full(queue):
-        engine.memory.want_room()
-        raise _FullError(f"{queue} is full here")
-
-
-class _FullError(Exception):
-    """The queue has no room: the message waits at its origin."""
+            return
+        if count < len(messages):
+            link.send(m.Forwarded(request.number, 0, f"{messages[count].target} is full here"))

@@ -1,10 +1,15 @@
 """Which messages were already taken, so that a bridge or a client may repeat itself.
 
 Why: a bridge that loses its connection cannot know whether its last message arrived and must send
-it again. The receiver writes the origin's id of the message into the same journal entry as the
-message itself, so both survive or neither does, and remembers the last 20,000 of each origin (the
-size of Artemis' duplicate id cache, ``id-cache-size``). What a client sends with an id of its own
-(``_AMQ_DUPL_ID``) is remembered in the same way, for each destination.
+it again. The receiver writes the identity of the message into the same journal entry as the message
+itself, so both survive or neither does, and remembers the last 20,000 of each ring (the size of
+Artemis' duplicate id cache, ``id-cache-size``). What a client sends with an id of its own
+(``_AMQ_DUPL_ID``) is remembered in the same way.
+
+There is a ring for each broker that forwards messages, and one for each destination to which
+clients send with ids. A ring for each *origin* of messages would not do: what one broker may send
+again is among the last that it has sent, but not among the last of an origin from which others
+bring thousands of messages meanwhile.
 
 Clients may name any number of destinations, so the ids of all together are bounded, too. Beyond
 that bound the destination to which nothing with an id was sent for the longest time forgets its
@@ -19,10 +24,14 @@ import struct
 from collections import OrderedDict, deque
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from broker.core.identity import MessageId, unpack_identity
+from broker.core.message import DUPLICATE
+from broker.storage.records import Record
+
 RING_SIZE: Final = 20_000
 
-ORIGIN_BYTES: Final = 850
-"""The memory for an origin, without its name and its ids."""
+RING_BYTES: Final = 850
+"""The memory for a ring, without its name and its ids."""
 ID_BYTES: Final = 350
 """The memory for an id, without its characters."""
 
@@ -30,27 +39,20 @@ _ID: Final = struct.Struct("<Q")
 _SIZE: Final = struct.Struct("<H")
 
 
-class DuplicateId(NamedTuple):
-    """Who first took a message, and the id of its record there: unique in the cluster for ever."""
-
-    origin: str
-    record: int
-
-
 class SentId(NamedTuple):
     """A client's id of a message, unique among those that were sent to that destination."""
 
-    origin: str
+    target: str
     id: str
 
 
-Id = TypeVar("Id", DuplicateId, SentId)
+Id = TypeVar("Id", MessageId, SentId)
 
 
 class Duplicates(Generic[Id]):
-    """The ids remembered, by origin, with the sequence of the entry that took it (0: recovered).
+    """The ids remembered, by ring, with the sequence of the entry that took it (0: recovered).
 
-    At most ``max_bytes`` of memory for all origins together, and ``size`` ids of each.
+    At most ``max_bytes`` of memory for all rings together, and ``size`` ids of each.
     """
 
     def __init__(self, size: int = RING_SIZE, max_bytes: float = math.inf) -> None:
@@ -60,7 +62,7 @@ class Duplicates(Generic[Id]):
         """The memory that the ids take, about."""
         self._sequences: dict[Id, int] = {}
         self._rings: OrderedDict[str, deque[tuple[int, Id]]] = OrderedDict()
-        """By origin; the one whose last id is the oldest comes first."""
+        """By name; the one whose last id is the oldest comes first."""
 
     def sequence(self, duplicate: Id) -> int | None:
         """The sequence of the entry that accepted it; None: never seen, or forgotten."""
@@ -70,16 +72,18 @@ class Duplicates(Generic[Id]):
         """The entry that accepted it is known."""
         self._sequences[duplicate] = sequence
 
-    def remember(self, duplicate: Id, record_id: int, sequence: int, size: int | None = None) -> list[int]:
-        """Remember an id, and return the records to delete for what is forgotten instead.
+    def remember(
+        self, name: str, duplicate: Id, record_id: int, sequence: int, size: int | None = None
+    ) -> list[int]:
+        """Remember an id in the ring of that name, and return the records to delete for it.
 
-        ``size``: how many ids its origin may have.
+        They are those of the ids that are forgotten instead. ``size``: how many ids the ring has.
         """
-        ring = self._rings.get(duplicate.origin)
+        ring = self._rings.get(name)
         if ring is None:
-            ring = self._rings[duplicate.origin] = deque()
-            self.bytes += ORIGIN_BYTES + len(duplicate.origin)
-        self._rings.move_to_end(duplicate.origin)
+            ring = self._rings[name] = deque()
+            self.bytes += RING_BYTES + len(name)
+        self._rings.move_to_end(name)
         self._sequences[duplicate] = sequence
         ring.append((record_id, duplicate))
         self.bytes += _bytes(duplicate)
@@ -88,18 +92,18 @@ class Duplicates(Generic[Id]):
         while len(ring) > most:
             forgotten.append(self._forget_oldest(ring))
         while self.bytes > self._max_bytes:
-            origin, ring = next(iter(self._rings.items()))
+            oldest, ring = next(iter(self._rings.items()))
             forgotten.append(self._forget_oldest(ring))
             if not ring:
-                self.forget(origin)
+                self.forget(oldest)
         return forgotten
 
-    def forget(self, origin: str) -> list[int]:
-        """Forget all ids of an origin, and return the records to delete."""
-        ring = self._rings.pop(origin, None)
+    def forget(self, name: str) -> list[int]:
+        """Forget all ids of a ring, and return the records to delete."""
+        ring = self._rings.pop(name, None)
         if ring is None:
             return []
-        self.bytes -= ORIGIN_BYTES + len(origin)
+        self.bytes -= RING_BYTES + len(name)
         return [self._forget_oldest(ring) for _ in range(len(ring))]
 
     def _forget_oldest(self, ring: deque[tuple[int, Id]]) -> int:
@@ -109,27 +113,31 @@ class Duplicates(Generic[Id]):
         return record_id
 
 
-def _bytes(duplicate: DuplicateId | SentId) -> int:
+def _bytes(duplicate: MessageId | SentId) -> int:
     return ID_BYTES + (len(duplicate.id) if isinstance(duplicate, SentId) else 0)
 
 
-def encode_duplicate(duplicate: DuplicateId) -> bytes:
-    """The data of its journal record."""
-    return _ID.pack(duplicate.record) + duplicate.origin.encode()
+def encode_forwarded(sender: str, identity: MessageId) -> bytes:
+    """Return the data of the FORWARDED record of a message that ``sender`` has forwarded."""
+    return identity.packed() + sender.encode()
+
+
+def decode_forwarded(record: Record) -> tuple[str, MessageId]:
+    """Return sender and identity from a FORWARDED record, or from a DUPLICATE one."""
+    if record.kind == DUPLICATE:
+        sender = record.data[_ID.size :].decode()
+        return sender, MessageId(sender, *_ID.unpack_from(record.data))
+    identity, end = unpack_identity(record.data)
+    return record.data[end:].decode(), identity
 
 
 def encode_sent(sent: SentId) -> bytes:
     """The data of its journal record."""
-    origin = sent.origin.encode()
-    return b"%b%b%b" % (_SIZE.pack(len(origin)), origin, sent.id.encode())
+    target = sent.target.encode()
+    return b"%b%b%b" % (_SIZE.pack(len(target)), target, sent.id.encode())
 
 
 def decode_sent(data: bytes) -> SentId:
     """From the data of its journal record."""
     end = _SIZE.size + _SIZE.unpack_from(data)[0]
     return SentId(data[_SIZE.size : end].decode(), data[end:].decode())
-
-
-def decode_duplicate(data: bytes) -> DuplicateId:
-    """From the data of its journal record."""
-    return DuplicateId(data[_ID.size :].decode(), _ID.unpack_from(data)[0])

@@ -44,16 +44,17 @@ from broker.core.browsing import Browsing, QueueStatus
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
-from broker.core.duplicates import DuplicateId, Duplicates, SentId, encode_duplicate, encode_sent
+from broker.core.duplicates import Duplicates, SentId, encode_forwarded, encode_sent
 from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
+from broker.core.identity import MessageId
 from broker.core.memory import Memory
 from broker.core.message import (
     CLAIMED,
     CLEAN,
     DELIVERIES,
     DROPPED,
-    DUPLICATE,
+    FORWARDED,
     MESSAGE,
     QUEUE,
     SENT,
@@ -140,7 +141,7 @@ class Engine:
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._purge, self._forget, self.budget)
-        self._duplicates: Duplicates[DuplicateId] = Duplicates()
+        self._forwarded: Duplicates[MessageId] = Duplicates()
         self._sent: Duplicates[SentId] = Duplicates(max_bytes=settings.max_duplicate_ids_size)
         self._suspended = False
         self._waits_for_gate = False
@@ -306,37 +307,76 @@ class Engine:
         self.gate.when_durable(sequence, partial(arrived, holder, message, done))
         return sequence
 
-    def accept_forwarded(
-        self, queue: str, message: Message, duplicate: DuplicateId, done: Callback | None = None
-    ) -> int:
-        """Take a message from another broker, once.
+    def accept_forwarded(self, sender: str, messages: Sequence[Message], done: Callback | None = None) -> int:
+        """Take messages that the broker with the node ID ``sender`` has forwarded, each once.
 
-        A repeated one only calls ``done``, when the first is durable.
-
-        It is taken however full the queue is; whoever forwards gives the other side credit by
-        ``memory.is_full`` and ``wait``.
+        A message that was taken before is not stored again. Messages are taken in order, until the
+        queue of one has no room: return how many were. ``done`` is called once these are durable.
+        All that is new is one entry.
         """
         self._check()
-        known = self._duplicates.sequence(duplicate)
-        if known is not None:
-            if done is not None:
-                self.gate.when_durable(known, done)
-            return known
-        holder = self.queue(queue)
-        if holder.changes_expiry:
-            message.properties = bounded(message.properties, holder.settings, self.now())
-        message.id = self.journal.next_id()
-        mark = self.journal.next_id()
-        forgotten = self._duplicates.remember(duplicate, mark, 0)
-        operations = [
-            Operation(ADD, MESSAGE, message.id, encode(message, holder.id)),
-            Operation(ADD, DUPLICATE, mark, encode_duplicate(duplicate)),
-        ]
-        operations += [Operation(DELETE, DUPLICATE, record_id) for record_id in forgotten]
+        last_known = 0
+        operations: list[Operation] = []
+        arrivals: list[tuple[Queue, Message]] = []
+        taken: list[MessageId] = []
+        count = 0
+        for message in messages:
+            identity = message.identity
+            assert identity is not None, "a forwarded message without an identity"
+            known = self._forwarded.sequence(identity)
+            if known is not None:
+                last_known = max(last_known, known)
+                self.large.settled((message,))
+                count += 1
+                continue
+            target = message.target
+            if self.memory.is_full(target):
+                self.memory.want_room()
+                break
+            holders = self._wanting(target, message) if target.startswith("/") else (self.queue(target),)
+            if identity.moves == 0:  # else it has been in a main queue, and got its expiry there
+                self._bound_expiry(message, holders)
+            added, places = self._stored(holders, message)
+            operations += added
+            arrivals += places
+            if places and message.deliveries:
+                operations += self.paging.counts((message,))
+            mark = self.journal.next_id()
+            operations.append(Operation(ADD, FORWARDED, mark, encode_forwarded(sender, identity)))
+            for record_id in self._forwarded.remember(sender, identity, mark, 0):
+                operations.append(Operation(DELETE, FORWARDED, record_id))
+            taken.append(identity)
+            count += 1
+        sequence = self.journal.append(operations) if operations else last_known
+        for identity in taken:
+            self._forwarded.accepted(identity, sequence)
+        self.gate.when_durable(sequence, partial(arrived_together, self.budget, arrivals, done))
+        return count
+
+    def move(self, deliveries: Sequence[Delivery], node_id: str) -> int:
+        """Move messages from a main queue to the store-and-forward queue of another broker.
+
+        Each delivery must still be held by its consumer, an internal one. All is one entry: after a
+        crash each message is in one of the two queues.
+        """
+        self._check()
+        holder = self.queue(self.settings.forwarding_queue(node_id))
+        operations: list[Operation] = []
+        arrivals = []
+        for delivery in deliveries:
+            message = delivery.message
+            moved = message.copy()
+            moved.identity = message.identity_at(self.settings.node_id).moved()
+            moved.deliveries, moved.refusals = message.deliveries, message.refusals
+            self.large.copied(moved)
+            added, places = self._stored((holder,), moved)
+            operations += added
+            arrivals += places
+        operations += self.paging.counts(moved for _, moved in arrivals if moved.deliveries)
+        operations += self.paging.removals([one.message for one in deliveries])
         sequence = self.journal.append(operations)
-        self._duplicates.accepted(duplicate, sequence)
-        self.memory.take(holder, message.size)
-        self.gate.when_durable(sequence, partial(arrived, holder, message, done))
+        self._take_from_consumers(deliveries)
+        self.gate.when_durable(sequence, partial(arrived_together, self.budget, arrivals, None))
         return sequence
 
     # ------------------------------------------------------------------------------------ consumers
@@ -391,11 +431,7 @@ class Engine:
         """The messages are consumed. Each delivery must still be held by its consumer."""
         self._check()
         sequence = self._append(self.paging.removals([one.message for one in deliveries]), done)
-        for delivery in deliveries:
-            consumer = delivery.consumer
-            del consumer.unacknowledged[delivery.tag]
-            self._settle(delivery)
-            consumer.queue.offer(consumer)
+        self._take_from_consumers(deliveries)
         return sequence
 
     def refuse(
@@ -536,12 +572,12 @@ class Engine:
             self._dropped.add(queue)
         operations += [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
         operations += [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
-        for record_id, duplicate in image.duplicates:
-            forgotten = self._duplicates.remember(duplicate, record_id, 0)
-            operations += [Operation(DELETE, DUPLICATE, forgotten_id) for forgotten_id in forgotten]
+        for record_id, sender, identity in image.forwarded:
+            forgotten = self._forwarded.remember(sender, identity, record_id, 0)
+            operations += [Operation(DELETE, FORWARDED, forgotten_id) for forgotten_id in forgotten]
         for record_id, sent in image.sent:
-            size = self._ids_kept(sent.origin)
-            forgotten = self._sent.remember(sent, record_id, 0, size)
+            size = self._ids_kept(sent.target)
+            forgotten = self._sent.remember(sent.target, sent, record_id, 0, size)
             operations += [Operation(DELETE, SENT, forgotten_id) for forgotten_id in forgotten]
         if operations:
             sequence = self.journal.append(operations)
@@ -696,31 +732,45 @@ class Engine:
                 if not forwarding.full:
                     return forwarding
         holder = self.queues.get(queue) or self.queue(queue)
-        if holder.changes_expiry:
-            message.properties = bounded(message.properties, holder.settings, self.now())
+        self._bound_expiry(message, (holder,))
         return holder
 
     def _holders(self, target: str, message: Message) -> Sequence[Queue]:
         """Where a message for that destination is kept: nowhere, where nobody wants it."""
-        if target[0] != "/":
-            return (self._holder(target, message),)
-        if target.startswith(TOPIC_PREFIX):
-            holders = self.topics.wanting(target, message)
+        holders: Sequence[Queue]
+        if target[0] == "/":
+            holders = self._wanting(target, message)
+            self._bound_expiry(message, holders)
         else:
-            temporary = self.queues.get(target)
-            holders = () if temporary is None else (temporary,)
-        if holders and holders[0].changes_expiry:  # the settings of all are their topic's
-            message.properties = bounded(message.properties, holders[0].settings, self.now())
+            holders = (self._holder(target, message),)
+        self.budget.spend(COPY * len(holders))
         return holders
+
+    def _wanting(self, target: str, message: Message) -> Sequence[Queue]:
+        """Return the queues that want a message for a topic, or for a temporary queue."""
+        if target.startswith(TOPIC_PREFIX):
+            return self.topics.wanting(target, message)
+        temporary = self.queues.get(target)
+        return () if temporary is None else (temporary,)
+
+    def _bound_expiry(self, message: Message, holders: Sequence[Queue]) -> None:
+        """Bound the expiry of a message that enters queues, whose settings are all the same."""
+        if holders and holders[0].changes_expiry:
+            message.properties = bounded(message.properties, holders[0].settings, self.now())
 
     def _stored(
         self, holders: Sequence[Queue], message: Message
     ) -> tuple[list[Operation], list[tuple[Queue, Message]]]:
-        """The operations that store the message in each of these, and what then arrives where."""
+        """The operations that store the message in each of these, and what then arrives where.
+
+        Each of several copies has an identity of its own: by a common one, another broker to which
+        they move would take all but the first for repeats.
+        """
         operations = []
         places = []
         data = b""
-        self.budget.spend(COPY * len(holders))
+        if len(holders) > 1:
+            message.identity = None
         for holder in holders:
             one = message
             if data:
@@ -767,7 +817,7 @@ class Engine:
     def _remembered(self, sent: SentId) -> list[Operation]:
         """The operations that remember an id, in the entry that stores its message."""
         mark = self.journal.next_id()
-        forgotten = self._sent.remember(sent, mark, 0, self._ids_kept(sent.origin))
+        forgotten = self._sent.remember(sent.target, sent, mark, 0, self._ids_kept(sent.target))
         return [
             Operation(ADD, SENT, mark, encode_sent(sent)),
             *(Operation(DELETE, SENT, record_id) for record_id in forgotten),
@@ -861,6 +911,14 @@ class Engine:
         if arrivals or again or done is not None:
             self.gate.when_durable(sequence, partial(refused, self.budget, arrivals, again, done))
         return sequence
+
+    def _take_from_consumers(self, deliveries: Iterable[Delivery]) -> None:
+        """Settle deliveries that consumers hold, and give these credit for more."""
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            del consumer.unacknowledged[delivery.tag]
+            self._settle(delivery)
+            consumer.queue.offer(consumer)
 
     def _settle(self, delivery: Delivery) -> None:
         queue = delivery.consumer.queue

@@ -10,8 +10,8 @@ policies:
 
     QUEUE 1      a queue exists: its name in UTF-8
     MESSAGE 2    see ``encode``; an update is DELIVERIES
-    DUPLICATE 3  a forwarded message was accepted: origin's record id (u64), origin's node ID in
-                 UTF-8
+    DUPLICATE 3  as FORWARDED, in journals of versions up to 0.2: record id at the sender (u64),
+                 sender's node ID in UTF-8
     CLEAN 4      the broker ended cleanly and nothing has happened since
     DELIVERIES 5 update of a message: deliveries (u32), refusals (u32)
     PAGE 6       a run of a queue's messages is in a blob: see ``pages``
@@ -26,6 +26,8 @@ policies:
                  id
     CLAIMED 12   update of a subscription that was stored without a login: the login that it belongs
                  to, in UTF-8
+    FORWARDED 13  a forwarded message was accepted: its identity (see ``identity``), sender's node
+                 ID in UTF-8
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from broker.core.identity import MessageId, packed_bytes, unpack_identity
 from broker.core.pages import Page
 from broker.core.properties import PACKED_BYTES, Properties, unpack
 from broker.core.tested import Tested
@@ -52,6 +55,7 @@ SUBSCRIPTION: Final = 9
 DROPPED: Final = 10
 SENT: Final = 11
 CLAIMED: Final = 12
+FORWARDED: Final = 13
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.
@@ -67,6 +71,8 @@ _CLOSES: Final = 1
 _GROUPED: Final = 2
 HAS_PROPERTIES: Final = 8
 """Flag of a record with ``properties``, which stand before the body, and behind a file's name."""
+HAS_IDENTITY: Final = 16
+"""Flag of a record with ``identity``, which stands before the body, and behind all others."""
 IS_LARGE: Final = 4
 """Flag of a record whose body is in a file.
 
@@ -91,12 +97,13 @@ class Message:
     is in a file, and ``body`` has only its beginning, for who wants to see which message it is.
     ``page``: the page whose blob stores it, None for one with a record of its own. ``held``: it has
     left its lane, and may come back. ``properties``: what its client asked for it, None for
-    nothing.
+    nothing. ``identity``: its identity between brokers if it came from another one; None if it was
+    stored here first, for then the identity follows from ``id``.
     """
 
     __slots__ = (
-        "body", "closes", "deliveries", "group", "headers", "held", "id", "large", "page", "place",
-        "properties", "refusals", "size", "target", "tested",
+        "body", "closes", "deliveries", "group", "headers", "held", "id", "identity", "large", "page",
+        "place", "properties", "refusals", "size", "target", "tested",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +125,7 @@ class Message:
         self.closes = closes
         self.large = large
         self.properties = properties
+        self.identity: MessageId | None = None
         self.page: Page | None = None
         self.place = 0
         self.deliveries = 0
@@ -127,8 +135,12 @@ class Message:
         """What its topic's selectors have said, until it is stored."""
         self.size = len(headers) + len(body) + OVERHEAD
 
+    def identity_at(self, node_id: str) -> MessageId:
+        """Return the identity between brokers, at the broker with that node ID, which has it."""
+        return self.identity or MessageId(node_id, self.id)
+
     def copy(self, target: str | None = None, extra_headers: bytes = b"") -> Message:
-        """The same content as a new message, not yet stored."""
+        """The same content as a new message, not yet stored, with an identity of its own."""
         return Message(
             target or self.target,
             extra_headers + self.headers,
@@ -146,16 +158,18 @@ def encode(message: Message, queue_id: int) -> bytes:
     group = message.group
     large = message.large
     properties = message.properties
-    if group is None and large is None and properties is None:
+    identity = message.identity
+    if group is None and large is None and properties is None and identity is None:
         head = HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
         return b"".join((head, target, message.headers, message.body))
     name = b"" if group is None else group.encode()
     flags = (group is not None and _GROUPED) | (message.closes and _CLOSES) | (large is not None and IS_LARGE)
-    flags |= properties is not None and HAS_PROPERTIES
+    flags |= (properties is not None and HAS_PROPERTIES) | (identity is not None and HAS_IDENTITY)
     head = HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
     file = b"" if large is None else LARGE.pack(*large)
     asked = b"" if properties is None else properties.packed()
-    return b"".join((head, name, target, message.headers, file, asked, message.body))
+    known_as = b"" if identity is None else identity.packed()
+    return b"".join((head, name, target, message.headers, file, asked, known_as, message.body))
 
 
 def readdressed(data: bytes, queue_id: int) -> bytes:
@@ -180,6 +194,9 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     if flags & HAS_PROPERTIES:
         properties = unpack(data, body_at)
         body_at += PACKED_BYTES
+    identity = None
+    if flags & HAS_IDENTITY:
+        identity, body_at = unpack_identity(data, body_at)
     message = Message(
         target,
         data[headers_at:file_at],
@@ -190,6 +207,7 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
         properties=properties,
     )
     message.id = record_id
+    message.identity = identity
     return queue_id, message
 
 
@@ -219,10 +237,16 @@ def stored_size(data: bytes) -> int:
     flags: int
     group_size: int
     target_size: int
-    _, flags, group_size, target_size, _ = HEAD.unpack_from(data)
-    beside = HEAD.size + group_size + target_size + (LARGE.size if flags & IS_LARGE else 0)
-    beside += PACKED_BYTES if flags & HAS_PROPERTIES else 0
-    return len(data) - beside + OVERHEAD
+    headers_size: int
+    _, flags, group_size, target_size, headers_size = HEAD.unpack_from(data)
+    beside = HEAD.size + group_size + target_size
+    return len(data) - beside - optional_bytes(data, flags, beside + headers_size) + OVERHEAD
+
+
+def optional_bytes(data: bytes, flags: int, position: int) -> int:
+    """Return the bytes of a record from that position, behind its headers, to its body."""
+    size = (LARGE.size if flags & IS_LARGE else 0) + (PACKED_BYTES if flags & HAS_PROPERTIES else 0)
+    return size + packed_bytes(data, position + size) if flags & HAS_IDENTITY else size
 
 
 def block(id_: int) -> int:

@@ -12,7 +12,8 @@ from itertools import chain
 from operator import itemgetter
 
 from broker.core.addresses import is_store_and_forward
-from broker.core.duplicates import DuplicateId, SentId, decode_duplicate, decode_sent
+from broker.core.duplicates import SentId, decode_forwarded, decode_sent
+from broker.core.identity import MessageId
 from broker.core.message import (
     CLAIMED,
     CLEAN,
@@ -20,6 +21,8 @@ from broker.core.message import (
     COUNTED,
     DROPPED,
     DUPLICATE,
+    FORWARDED,
+    HAS_IDENTITY,
     HAS_PROPERTIES,
     HEAD,
     IS_LARGE,
@@ -30,9 +33,9 @@ from broker.core.message import (
     QUEUE,
     SENT,
     SUBSCRIPTION,
+    optional_bytes,
 )
 from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
-from broker.core.properties import PACKED_BYTES
 from broker.core.subscription import TEMPORARY_PREFIX, Subscription, decode_subscription
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
@@ -57,7 +60,7 @@ class Image:
     pages: dict[int, list[Page]] = field(default_factory=dict)
     large: list[Blob] = field(default_factory=list)
     """The bodies in blobs that messages name, one for each message."""
-    duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
+    forwarded: list[tuple[int, str, MessageId]] = field(default_factory=list)
     sent: list[tuple[int, SentId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
@@ -124,6 +127,7 @@ def read(records: Iterable[Record]) -> Image:
     sizes = image.sizes
     head = HEAD.unpack_from
     beside = OVERHEAD - HEAD.size
+    optional = IS_LARGE | HAS_PROPERTIES | HAS_IDENTITY
     for record in sorted(records, key=itemgetter(0)):
         kind = record[1]
         if kind == MESSAGE:
@@ -135,12 +139,11 @@ def read(records: Iterable[Record]) -> Image:
                 sizes[queue_id] = 0
             stored.append(record)
             sizes[queue_id] += len(data) - group_size - target_size + beside
-            if flags & IS_LARGE:
-                sizes[queue_id] -= LARGE.size
-                file_at = HEAD.size + group_size + target_size + headers_size
-                image.large.append(Blob(*LARGE.unpack_from(data, file_at)))
-            if flags & HAS_PROPERTIES:
-                sizes[queue_id] -= PACKED_BYTES
+            if flags & optional:
+                at = HEAD.size + group_size + target_size + headers_size
+                sizes[queue_id] -= optional_bytes(data, flags, at)
+                if flags & IS_LARGE:
+                    image.large.append(Blob(*LARGE.unpack_from(data, at)))
         elif kind == QUEUE:
             name = record.data.decode()
             if name.startswith(TEMPORARY_PREFIX):
@@ -149,8 +152,8 @@ def read(records: Iterable[Record]) -> Image:
                 image.queues[record.id] = name
         elif kind == SUBSCRIPTION:
             _read_subscription(image, record)
-        elif kind == DUPLICATE:
-            image.duplicates.append((record.id, decode_duplicate(record.data)))
+        elif kind in (DUPLICATE, FORWARDED):
+            image.forwarded.append((record.id, *decode_forwarded(record)))
         elif kind == SENT:
             image.sent.append((record.id, decode_sent(record.data)))
         elif kind == CLEAN:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from broker.core.message import (
     CLEAN,
     DUPLICATE,
+    FORWARDED,
     HEAD,
     IS_LARGE,
     LARGE,
@@ -41,7 +42,7 @@ from broker.storage.records import Record
 DIRECTORY: Final = "journal"
 HOLDERS: Final = (QUEUE, SUBSCRIPTION)
 """The kinds of records whose ids messages name."""
-KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, SENT, CLEAN)
+KNOWN: Final = (*HOLDERS, MESSAGE, DUPLICATE, FORWARDED, SENT, CLEAN)
 
 TOGETHER: Final = 16
 """The number of parts of a body in one transaction, of at most 64 KiB each."""

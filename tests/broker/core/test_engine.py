@@ -6,7 +6,6 @@ import pytest
 from engines import Broker, settings
 from stored import stored
 
-from broker.core.duplicates import DuplicateId
 from broker.core.engine import DemotedError
 from broker.core.message import Message
 from broker.core.transactions import Transaction
@@ -236,73 +235,6 @@ def test_a_refusal_in_a_transaction_takes_effect_on_commit():
         await broker.settle()
         assert client.texts == ["0", "0"]
         assert client.flags[-1] == (True, 2)
-
-    run(scenario)
-
-
-def test_routed_messages_wait_in_the_store_and_forward_queue_and_arrive_once():
-    class ToOther:
-        def route(self, queue, message):
-            return "n2"
-
-    async def scenario():
-        origin = await Broker.start(router=ToOther())
-        remote = await Broker.start(made_of=settings("n2"))
-        bridge = origin.consume("$.artemis.internal.sf.my-cluster.n2", internal=True, window=10)
-        origin.send("free")
-        origin.send("grouped", "g")
-        await origin.settle()
-        assert [(one.store, one.queue) for one in stored(origin.engine)] == [
-            ("store-and-forward", "q"),
-            ("main", "q"),
-        ]
-        (delivery,) = bridge.got
-        duplicate = DuplicateId("n1", delivery.message.id)
-        done = []
-        remote.engine.accept_forwarded("q", delivery.message.copy(), duplicate, lambda: done.append(1))
-        remote.engine.accept_forwarded("q", delivery.message.copy(), duplicate, lambda: done.append(2))
-        await remote.settle()
-        assert done == [1, 2]
-        after = await remote.crash()
-        after.engine.accept_forwarded("q", delivery.message.copy(), duplicate, lambda: done.append(3))
-        await after.settle()
-        assert done == [1, 2, 3]
-        assert bodies(after) == ["free"]
-        origin.engine.acknowledge(bridge.held)
-        await origin.settle()
-        assert bodies(origin) == ["grouped"]
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("end", ["crash", "restart"])
-def test_what_only_bridges_took_was_delivered_to_no_client(end):
-    async def scenario():
-        queue = settings().forwarding_queue("n2")
-        broker = await Broker.start()
-        bridge = broker.consume(queue, internal=True)
-        broker.send("0", queue=queue)
-        await broker.settle()
-        bridge.leave()
-        broker = await getattr(broker, end)()
-        bridge = broker.consume(queue, internal=True)
-        await broker.settle()
-        assert [delivery.message.deliveries for delivery in bridge.got] == [0]
-
-    run(scenario)
-
-
-def test_duplicate_ids_are_a_bounded_ring_also_on_disk(monkeypatch):
-    async def scenario():
-        broker = await Broker.start()
-        broker.engine._duplicates._size = 3
-        for n in range(10):
-            broker.engine.accept_forwarded("q", Message("q", b"", b"x"), DuplicateId("n2", n))
-        await broker.settle()
-        assert broker.engine.journal.live == 1 + 10 + 3
-        after = await broker.crash()
-        assert after.engine._duplicates.sequence(DuplicateId("n2", 9)) is not None
-        assert after.engine._duplicates.sequence(DuplicateId("n2", 6)) is None
 
     run(scenario)
 

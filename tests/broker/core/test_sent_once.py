@@ -8,7 +8,7 @@ import pytest
 from engines import Broker, settings
 from stored import stored
 
-from broker.core.duplicates import ID_BYTES, ORIGIN_BYTES, Duplicates, SentId, decode_sent, encode_sent
+from broker.core.duplicates import ID_BYTES, RING_BYTES, Duplicates, SentId, decode_sent, encode_sent
 from broker.core.message import Message
 from broker.core.properties import Properties
 from broker.core.transactions import Transaction
@@ -163,7 +163,7 @@ def test_a_client_that_names_many_destinations_makes_only_idle_ones_forget(end):
 
     async def scenario():
         many = 200
-        bound = (many + 2) * (ORIGIN_BYTES + ID_BYTES)
+        bound = (many + 2) * (RING_BYTES + ID_BYTES)
         made_of = dataclasses.replace(settings(), max_duplicate_ids_size=bound)
         broker = await Broker.start(made_of=made_of)
         for queue in ("used", "idle"):
@@ -194,12 +194,12 @@ def test_the_memory_for_ids_is_what_they_are():
         remembered = Duplicates(4, bound)
         records = set()
         for number in range(200):
-            origin = f"q{chance.randrange(8)}" * chance.randrange(1, 4)
+            name = f"q{chance.randrange(8)}" * chance.randrange(1, 4)
             if chance.random() < 0.05:
-                records.difference_update(remembered.forget(origin))
-            elif remembered.sequence(sent := SentId(origin, str(chance.randrange(30)))) is None:
+                records.difference_update(remembered.forget(name))
+            elif remembered.sequence(sent := SentId(name, str(chance.randrange(30)))) is None:
                 records.add(number)
-                forgotten = remembered.remember(sent, number, 0)
+                forgotten = remembered.remember(name, sent, number, 0)
                 assert records.issuperset(forgotten)
                 records.difference_update(forgotten)
             rings = remembered._rings
@@ -208,6 +208,6 @@ def test_the_memory_for_ids_is_what_they_are():
             assert all(rings.values())
             assert remembered.bytes <= bound
             assert remembered.bytes == sum(
-                ORIGIN_BYTES + len(origin) + sum(ID_BYTES + len(one.id) for _, one in ring)
-                for origin, ring in rings.items()
+                RING_BYTES + len(name) + sum(ID_BYTES + len(one.id) for _, one in ring)
+                for name, ring in rings.items()
             )

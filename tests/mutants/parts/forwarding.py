@@ -21,8 +21,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/engine.py",
-                "        known = self._duplicates.sequence(duplicate)\n",
-                "        known = None\n",
+                "            known = self._forwarded.sequence(identity)\n",
+                "            known = None\n",
             ),
         ),
     ),
@@ -36,8 +36,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/recovery.py",
-                "            image.duplicates.append((record.id, decode_duplicate(record.data)))\n",
-                "            decode_duplicate(record.data)\n",
+                "            image.forwarded.append((record.id, *decode_forwarded(record)))\n",
+                "            decode_forwarded(record)\n",
             ),
         ),
     ),
@@ -51,9 +51,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/cluster/balancing.py",
-                "engine.accept_forwarded(queue, message, DuplicateId(request.origin, record), durable)\n",
-                "engine.accept_forwarded(queue, message, DuplicateId(request.origin, record))\n         "
-                "       durable()\n",
+                "engine.accept_forwarded(request.origin, messages, durable)\n",
+                "engine.accept_forwarded(request.origin, messages)\n            durable()\n",
             ),
         ),
     ),

@@ -76,10 +76,9 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "self.paging.removals([one.message for one in deliveries]), done)\n        for delivery",
-                "self.paging.removals([one.message for one in deliveries]), None)\n"
-                "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n "
-                "       for delivery",
+                "self._append(self.paging.removals([one.message for one in deliveries]), done)\n",
+                "self._append(self.paging.removals([one.message for one in deliveries]), None)\n"
+                "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n",
             ),
         ),
     ),

@@ -170,8 +170,9 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "        operations, places = self._stored(holders, message)\n",
-                "        self._last = message\n        operations, places = self._stored(holders, message)\n",
+                "        operations, places = self._stored(holders, message)\n        sequence",
+                "        self._last = message\n"
+                "        operations, places = self._stored(holders, message)\n        sequence",
             ),
             Replacement(
                 _ENGINE,
