@@ -1,18 +1,16 @@
 """Large bodies and pages between a live and its backup.
 
-Their files travel in chunks, among the entries that name them.
+Their files travel in chunks (``cluster.blobs``), among the entries that name them.
 
     live                                backup
     a blob is whole, on our disk
     BlobChunk ... the last one      ->  written, synced
     the entry that names it         ->  acknowledged once it *and the file* are on the disk
-                                    <-  BlobTaken: so many bytes were written, more may come
     the deletion of what named it is durable here and there
     BlobRemoved                     ->  removed
 
 Why the file goes before the entry is even appended: whatever names a blob finds it, on either side,
-after any crash. The files that exist when a backup attaches are sent with the snapshot. Neither
-side ever has more than a window of a blob in memory.
+after any crash. The files that exist when a backup attaches are sent with the snapshot.
 """
 
 from __future__ import annotations
@@ -22,16 +20,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final
 
 from broker.cluster import messages as m
+from broker.cluster.blobs import BlobSender
 from broker.cluster.link import ClusterLink
 from broker.storage.blobs import SUFFIXES, SYNC_EVERY, Blob, BlobFiles, Blobs, Open
 from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
-
-WINDOW_BYTES: Final = 1024 * 1024
-"""The most bytes of blobs that may be on their way to the backup's disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,15 +38,12 @@ class BlobFeed:
         self, link: ClusterLink, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
     ) -> None:
         self._link = link
+        self._sender = BlobSender(link, patience_s)
         self._send_of: dict[Blobs, Callable[[Blob], Awaitable[None]]] = {
             kind: partial(self._send, kind) for kind in blobs
         }
         self._end = end
-        self._patience_s = patience_s
         self._ended = False
-        self._under_way = 0
-        self._room = asyncio.Event()
-        self._room.set()
         self._first: list[tuple[Blobs, Blob]] = []
 
     def begin(self) -> None:
@@ -77,16 +69,14 @@ class BlobFeed:
 
     def taken(self, count: int) -> None:
         """Note that the backup has written so many bytes."""
-        self._under_way -= count
-        if self._under_way < WINDOW_BYTES:
-            self._room.set()
+        self._sender.taken(count)
 
     def stop(self) -> None:
         """Send nothing more to this backup; a caller that waits for it need not any more."""
         if self._ended:
             return
         self._ended = True
-        self._room.set()
+        self._sender.stop()
         for blobs, send in self._send_of.items():
             if blobs.on_stored is send:
                 blobs.on_stored = blobs.on_removed = None
@@ -96,21 +86,8 @@ class BlobFeed:
 
     async def _send(self, blobs: Blobs, blob: Blob) -> None:
         """Return when all of the blob is on its way, or there is no backup any more."""
-        offset = 0
         try:
-            async with asyncio.timeout(None) as limit:
-                async for chunk in blobs.chunks(blob):
-                    limit.reschedule(asyncio.get_running_loop().time() + self._patience_s)
-                    await self._room.wait()
-                    await self._link.drain()
-                    if self._ended:
-                        return
-                    last = offset + len(chunk) == blob.size
-                    self._link.send(m.BlobChunk(blobs.kind, blob.id, offset, chunk, last))
-                    offset += len(chunk)
-                    self._under_way += len(chunk)
-                    if self._under_way >= WINDOW_BYTES:
-                        self._room.clear()
+            await self._sender.send(blobs, blob)
         except TimeoutError:
             self._end(f"the backup has not taken a part of {blobs.medium.path(blob.id)} within call-timeout")
         except (OSError, JournalDamagedError) as error:

@@ -140,7 +140,7 @@ def test_a_backup_that_takes_nothing_more_is_given_up():
             pair.begin()
             await until(lambda: pair.follower.up_to_date, "up to date")
             pair.follower.blobs._work = _Nothing()
-            pair.feed._blobs._patience_s = 0.05
+            pair.feed._blobs._sender._patience_s = 0.05
             await store(pair, random.Random(1), 5_000_000)
             [ending] = pair.endings
             assert re.fullmatch(

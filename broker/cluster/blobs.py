@@ -1,0 +1,71 @@
+"""Blobs over a link: large bodies and pages, in chunks, a window at a time.
+
+    sender                                          receiver
+    BlobChunk ... the last one                  ->  written
+                                                <-  BlobTaken: so many bytes were written,
+                                                    as many more may come
+
+Why a window of its own, though TCP has one: a receiver whose disk is slow must not keep megabytes
+in memory, and nothing else on the link may wait behind them. Neither side ever has more than a
+window of a blob in memory, and heartbeats wait for one chunk at the most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.cluster import messages as m
+from broker.cluster.link import ClusterLink
+from broker.storage.blobs import Blob, Blobs
+
+WINDOW_BYTES: Final = 1024 * 1024
+"""The most bytes of blobs that may be on their way to the receiver's disk."""
+
+
+class BlobSender:
+    """Sends blobs over one link; all that are under way at one time share the window.
+
+    ``patience_s`` is how long the receiver may take for each chunk.
+    """
+
+    def __init__(self, link: ClusterLink, patience_s: float) -> None:
+        self._link = link
+        self._patience_s = patience_s
+        self._stopped = False
+        self._under_way = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def taken(self, count: int) -> None:
+        """Note that the receiver has written so many bytes."""
+        self._under_way -= count
+        if self._under_way < WINDOW_BYTES:
+            self._room.set()
+
+    def stop(self) -> None:
+        """Send nothing more; a caller that waits for the receiver need not any more."""
+        self._stopped = True
+        self._room.set()
+
+    async def send(self, blobs: Blobs, blob: Blob) -> bool:
+        """Return when all of the blob is on its way: True; or when ``stop`` was called: False.
+
+        Raises TimeoutError if the receiver takes nothing for ``patience_s``, and OSError or
+        JournalDamagedError if the blob cannot be read.
+        """
+        offset = 0
+        async with asyncio.timeout(None) as limit:
+            async for chunk in blobs.chunks(blob):
+                limit.reschedule(asyncio.get_running_loop().time() + self._patience_s)
+                await self._room.wait()
+                await self._link.drain()
+                if self._stopped:
+                    return False
+                last = offset + len(chunk) == blob.size
+                self._link.send(m.BlobChunk(blobs.kind, blob.id, offset, chunk, last))
+                offset += len(chunk)
+                self._under_way += len(chunk)
+                if self._under_way >= WINDOW_BYTES:
+                    self._room.clear()
+        return True
