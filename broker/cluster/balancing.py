@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from itertools import repeat
 
 from broker.cluster import messages as m
 from broker.cluster.bridge import Bridge
@@ -21,9 +20,7 @@ from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.engine import DemotedError, Engine
 from broker.core.feed import WatchedValue
-from broker.core.identity import MessageId
 from broker.core.message import Message
-from broker.core.properties import unpack
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +51,6 @@ class Balancing:
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
         membership.handlers[m.ForwardRequest] = self._forwarded
-        membership.handlers[m.ForwardAskedRequest] = self._forwarded
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
@@ -73,7 +69,6 @@ class Balancing:
         membership = self._membership
         membership.handlers.pop(m.Consumers, None)
         membership.handlers.pop(m.ForwardRequest, None)
-        membership.handlers.pop(m.ForwardAskedRequest, None)
         membership.on_change.remove(self._changed)
         membership.on_linked.remove(self._greet)
         if self._timer is not None:
@@ -171,19 +166,14 @@ class Balancing:
         engine = self._engine
         if engine is None:
             return
-        asked = request.asked if isinstance(request, m.ForwardAskedRequest) else repeat(b"")
-        messages = []
-        for (record, queue, headers, body), packed in zip(request.messages, asked, strict=False):
-            message = Message(queue, headers, body, properties=unpack(packed) if packed else None)
-            message.identity = MessageId(request.origin, record)
-            messages.append(message)
+        messages = [envelope.opened() for envelope in request.messages]
 
         def durable() -> None:
             if count == len(messages):
                 link.send(m.Forwarded(request.number, count, ""))
 
         try:
-            count = engine.accept_forwarded(request.origin, messages, durable)
+            count = engine.accept_forwarded(request.sender, messages, durable)
         except DemotedError as error:
             link.send(m.Forwarded(request.number, 0, str(error)))
             return

@@ -4,7 +4,7 @@ It takes them from the store-and-forward queue of that node.
 
 Why exactly once although it repeats itself: a message leaves our journal only when the other broker
 says that it is durable there. If an answer is lost, the message is sent again, and the receiver
-recognises it by our record id (``accept_forwarded``). The bridge belongs to a node ID, not to a
+recognises it by its identity (``accept_forwarded``). The bridge belongs to a node ID, not to a
 broker: when the live fails, it goes on with the backup that takes over.
 """
 
@@ -99,17 +99,9 @@ class Bridge:
             self._end(consumer)
 
     async def _send(self, link: ClusterLink, batch: list[Delivery]) -> None:
-        messages = tuple(
-            (delivery.message.id, delivery.message.target, delivery.message.headers, delivery.message.body)
-            for delivery in batch
-        )
-        origin = self._engine.settings.node_id
-        asked = tuple(b"" if (known := one.message.properties) is None else known.packed() for one in batch)
-        reply = await link.call(
-            m.ForwardAskedRequest(link.number(), origin, messages, asked)
-            if any(asked)
-            else m.ForwardRequest(link.number(), origin, messages)
-        )
+        sender = self._engine.settings.node_id
+        envelopes = tuple([m.Envelope.of(delivery.message, sender) for delivery in batch])
+        reply = await link.call(m.ForwardRequest(link.number(), sender, envelopes))
         if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
             raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
         self._engine.acknowledge(batch)

@@ -14,8 +14,12 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 6
-OLDEST_VERSION: Final = 6
+from broker.core.identity import MessageId
+from broker.core.message import Message
+from broker.core.properties import unpack
+
+VERSION: Final = 7
+OLDEST_VERSION: Final = 7
 """The oldest version that this program still speaks."""
 
 LENGTH: Final = struct.Struct(">I")
@@ -182,20 +186,56 @@ class Consumers(LinkMessage, frozen=True):
     whole: bool
 
 
-class ForwardRequest(Request, frozen=True, tag="Forward"):
-    """Messages for the receiver's queues: (record id at the origin, queue, header lines, body)."""
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message on its way to another broker's queue or topic, with all that it is.
 
-    origin: str
-    messages: tuple[tuple[int, str, bytes, bytes], ...]
-
-
-class ForwardAskedRequest(ForwardRequest, frozen=True, tag="ForwardAsked"):
-    """Messages, some with options set by their clients: for each its packed ``Properties``.
-
-    b"" stands for a message without options.
+    ``closes``: it ends its group. ``deliveries`` and ``refusals`` count those to clients so far.
+    ``properties`` are packed ones, b"" for none; ``headers`` are header lines.
     """
 
-    asked: tuple[bytes, ...]
+    id: MessageId
+    target: str
+    group: str | None
+    closes: bool
+    deliveries: int
+    refusals: int
+    properties: bytes
+    headers: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, message: Message, node_id: str) -> Envelope:
+        """Return the envelope of a message that is stored at the broker with that node ID."""
+        properties = message.properties
+        return cls(
+            message.identity_at(node_id),
+            message.target,
+            message.group,
+            message.closes,
+            message.deliveries,
+            message.refusals,
+            b"" if properties is None else properties.packed(),
+            message.headers,
+            message.body,
+        )
+
+    def opened(self) -> Message:
+        """Return the message as a new one, not stored yet."""
+        properties = unpack(self.properties) if self.properties else None
+        message = Message(
+            self.target, self.headers, self.body, self.group, closes=self.closes, properties=properties
+        )
+        message.identity = self.id
+        message.deliveries = self.deliveries
+        message.refusals = self.refusals
+        return message
+
+
+class ForwardRequest(Request, frozen=True, tag="Forward"):
+    """Messages for the receiver, from the store-and-forward queue of the node ID ``sender``."""
+
+    sender: str
+    messages: tuple[Envelope, ...]
 
 
 class Forwarded(Reply, frozen=True):
@@ -385,8 +425,7 @@ class BackupLeaving(LinkMessage, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | ForwardRequest | ForwardAskedRequest | Forwarded | VoteRequest | VoteAnswer
-    | VoteWithdrawal | StartRequest
+    | Consumers | ForwardRequest | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving

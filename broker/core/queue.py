@@ -6,6 +6,9 @@ keyed by the oldest message and go stale silently when a lane changes (they are 
 Consumers with credit stand in a rotation, so that unowned work goes round robin; each takes the
 oldest message it may have.
 
+A store-and-forward queue has no groups: it has one consumer, and a message of a group that waited
+until the one before it is confirmed would be overtaken by all others.
+
 Nothing here touches the journal: the engine says what is durable, the queue says who gets it.
 """
 
@@ -264,8 +267,8 @@ class Queue:
             self._await_expiry(message, properties.expires)
         message.place = self._last_place = self._last_place + 1
         group = message.group
-        if group is None:
-            if properties is not None:
+        if group is None or self.forwards:
+            if group is None and properties is not None:
                 message.place += (DEFAULT_PRIORITY - properties.priority) * RANK
             if self.filtering is None and not 0 < message.place < RANK:
                 self._plain.put_back(message)
@@ -416,7 +419,7 @@ class Queue:
         lanes: Counter[Lane] = Counter()
         for message in taken:
             del self.messages[message.id]
-            lane = self._plain if message.group is None else self.lanes.get(message.group)
+            lane = self._plain if message.group is None or self.forwards else self.lanes.get(message.group)
             if lane is not None:  # else all of the group was early
                 lanes[lane] += message.id not in self._early
             self._early.pop(message.id, None)

@@ -141,6 +141,26 @@ def test_messages_are_taken_until_the_queue_of_one_is_full_and_repeats_take_no_r
     run(scenario)
 
 
+def test_a_store_and_forward_queue_keeps_its_order_whatever_the_groups_of_its_messages_are():
+    async def scenario():
+        broker = await Broker.start()
+        queue = broker.made_of.forwarding_queue("n2")
+        first = broker.consume(queue, internal=True, window=3)
+        for number in range(12):
+            group = None if number % 4 == 0 else f"g{number % 2}"
+            broker.send(str(number), group, queue, closes=number % 3 == 0 and group is not None)
+        await broker.settle()
+        assert first.texts == ["0", "1", "2"]
+        first.ack("0")
+        await broker.settle()
+        first.leave()
+        second = broker.consume(queue, internal=True, window=20)
+        await broker.settle()
+        assert second.texts == [str(number) for number in range(1, 12)]
+
+    run(scenario)
+
+
 def test_identities_are_a_bounded_ring_also_on_disk():
     async def scenario():
         broker = await Broker.start()

@@ -135,6 +135,19 @@ def test_what_a_consumer_gave_back_goes_to_pages_and_comes_again_as_redelivered(
     asyncio.run(scenario())
 
 
+def test_grouped_messages_for_another_broker_come_back_from_pages_in_their_order():
+    async def scenario():
+        broker = await Broker.start(made_of=made_of())
+        queue = broker.made_of.forwarding_queue("n2")
+        for number in range(60):
+            await send(broker, queue, f"{number} {BODY}", group=f"g{number % 3}", closes=number % 5 == 0)
+        await rest(broker)
+        assert pages(broker)
+        assert await drain(broker, queue, internal=True) == [str(number) for number in range(60)]
+
+    asyncio.run(scenario())
+
+
 def test_what_no_selector_wants_goes_to_pages_and_what_one_wants_comes_when_there_is_room():
     async def scenario():
         broker = await Broker.start(made_of=made_of())

@@ -51,8 +51,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/cluster/balancing.py",
-                "engine.accept_forwarded(request.origin, messages, durable)\n",
-                "engine.accept_forwarded(request.origin, messages)\n            durable()\n",
+                "engine.accept_forwarded(request.sender, messages, durable)\n",
+                "engine.accept_forwarded(request.sender, messages)\n            durable()\n",
             ),
         ),
     ),

@@ -175,7 +175,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/queue.py",
-                "            if properties is not None:\n"
+                "            if group is None and properties is not None:\n"
                 "                message.place += (DEFAULT_PRIORITY - properties.priority) * RANK\n",
                 "",
             ),
