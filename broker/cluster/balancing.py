@@ -11,18 +11,16 @@ handler two brokers could pick two owners for it.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from broker.cluster import messages as m
+from broker.cluster.arrivals import Arrivals
 from broker.cluster.bridge import Bridge
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
-from broker.core.engine import DemotedError, Engine
+from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
 from broker.core.message import Message
-
-_log = logging.getLogger(__name__)
 
 COALESCE_S = 0.02
 """The time within which changes in the numbers of consumers are sent together."""
@@ -41,6 +39,7 @@ class Balancing:
         """Queue -> the nodes that get its next messages, in turn; None stands for us."""
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
+        self._arrivals: Arrivals | None = None
         self._news: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._mode = membership.section.message_load_balancing
@@ -50,7 +49,8 @@ class Balancing:
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
-        membership.handlers[m.ForwardRequest] = self._forwarded
+        self._arrivals = Arrivals(engine, membership.handlers)
+        membership.handlers[m.BlobTaken] = self._blob_taken
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
@@ -68,7 +68,7 @@ class Balancing:
         self._engine = None
         membership = self._membership
         membership.handlers.pop(m.Consumers, None)
-        membership.handlers.pop(m.ForwardRequest, None)
+        membership.handlers.pop(m.BlobTaken, None)
         membership.on_change.remove(self._changed)
         membership.on_linked.remove(self._greet)
         if self._timer is not None:
@@ -76,6 +76,8 @@ class Balancing:
         for bridge in self._bridges.values():
             bridge.stop()
         self._bridges.clear()
+        if self._arrivals is not None:
+            self._arrivals.stop()
         membership.neighbours.broadcast(m.Consumers({}, whole=True))
 
     def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
@@ -126,6 +128,10 @@ class Balancing:
         if self._engine is not None:
             self._engine.feeds[DESTINATION].publish(encoded(self._membership))
 
+    def _blob_taken(self, link: ClusterLink, message: m.BlobTaken) -> None:
+        for bridge in self._bridges.values():
+            bridge.taken(link, message.count)
+
     # ------------------------------------------------------------------------------------ consumers
 
     def _observed(self, queue: str, count: int) -> None:
@@ -158,24 +164,3 @@ class Balancing:
             self._remote.setdefault(link.member.name, {}).update(message.counts)
             for queue in message.counts:
                 self._candidates.pop(queue, None)
-
-    # ------------------------------------------------------------------------------------ accepting
-
-    def _forwarded(self, link: ClusterLink, request: m.ForwardRequest) -> None:
-        """Take messages from another broker; the answer goes out when all of them are durable."""
-        engine = self._engine
-        if engine is None:
-            return
-        messages = [envelope.opened() for envelope in request.messages]
-
-        def durable() -> None:
-            if count == len(messages):
-                link.send(m.Forwarded(request.number, count, ""))
-
-        try:
-            count = engine.accept_forwarded(request.sender, messages, durable)
-        except DemotedError as error:
-            link.send(m.Forwarded(request.number, 0, str(error)))
-            return
-        if count < len(messages):
-            link.send(m.Forwarded(request.number, 0, f"{messages[count].target} is full here"))

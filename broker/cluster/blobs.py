@@ -48,8 +48,8 @@ class BlobSender:
         self._stopped = True
         self._room.set()
 
-    async def send(self, blobs: Blobs, blob: Blob) -> bool:
-        """Return when all of the blob is on its way: True; or when ``stop`` was called: False.
+    async def send(self, blobs: Blobs, blob: Blob) -> None:
+        """Return when all of the blob is on its way, or ``stop`` was called.
 
         Raises TimeoutError if the receiver takes nothing for ``patience_s``, and OSError or
         JournalDamagedError if the blob cannot be read.
@@ -61,11 +61,10 @@ class BlobSender:
                 await self._room.wait()
                 await self._link.drain()
                 if self._stopped:
-                    return False
+                    return
                 last = offset + len(chunk) == blob.size
                 self._link.send(m.BlobChunk(blobs.kind, blob.id, offset, chunk, last))
                 offset += len(chunk)
                 self._under_way += len(chunk)
                 if self._under_way >= WINDOW_BYTES:
                     self._room.clear()
-        return True

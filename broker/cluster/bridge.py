@@ -6,6 +6,9 @@ Why exactly once although it repeats itself: a message leaves our journal only w
 says that it is durable there. If an answer is lost, the message is sent again, and the receiver
 recognises it by its identity (``accept_forwarded``). The bridge belongs to a node ID, not to a
 broker: when the live fails, it goes on with the backup that takes over.
+
+The body of a large message goes before it, in chunks. The bridge asks for that: the queue there may
+be full, or the message may be there already, because an answer was lost.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import asyncio
 import logging
 
 from broker.cluster import messages as m
+from broker.cluster.blobs import BlobSender
 from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.membership import Membership
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
+from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 
 _log = logging.getLogger(__name__)
@@ -37,11 +42,21 @@ class Bridge:
         self._engine = engine
         self._membership = membership
         self._changed = asyncio.Event()
+        self._link: ClusterLink | None = None
+        self._body: BlobSender | None = None
+        """Sends the body that is under way over ``_link``."""
         self._task = asyncio.create_task(self._run(), name=f"bridge to {node_id}")
 
     def wake(self) -> None:
         """Look again, because the cluster has changed."""
         self._changed.set()
+        if self._body is not None and not self._reaches(self._link):
+            self._body.stop()
+
+    def taken(self, link: ClusterLink, count: int) -> None:
+        """Note that the broker at the other end of a link has written so many bytes of a body."""
+        if self._body is not None and link is self._link:
+            self._body.taken(count)
 
     def stop(self) -> None:
         """Stop forwarding; what was not confirmed stays in the queue."""
@@ -64,6 +79,13 @@ class Bridge:
                     member.name,
                     str(error) or "no confirmation within call-timeout",
                 )
+            except OSError as error:
+                _log.error(
+                    "forwarding messages to broker %s is interrupted: a large message cannot be read: %s; "
+                    "trying again",
+                    member.name,
+                    error,
+                )
             except DemotedError:
                 return
             except JournalError as error:
@@ -73,6 +95,7 @@ class Bridge:
 
     async def _forward(self, link: ClusterLink) -> None:
         """Forward over this link until it fails."""
+        self._link = link
         waiting: list[Delivery] = []
         arrived = asyncio.Event()
 
@@ -82,9 +105,7 @@ class Bridge:
 
         consumer = self._engine.subscribe(self.queue, deliver, window=WINDOW, internal=True)
         try:
-            while (
-                link.is_open and self._membership.directory.lives().get(self.node_id, (None, None))[1] is link
-            ):
+            while self._reaches(link):
                 if not waiting:
                     arrived.clear()
                     if self._engine.abandoned:
@@ -101,10 +122,34 @@ class Bridge:
     async def _send(self, link: ClusterLink, batch: list[Delivery]) -> None:
         sender = self._engine.settings.node_id
         envelopes = tuple([m.Envelope.of(delivery.message, sender) for delivery in batch])
+        if envelopes[0].blob is not None:
+            await self._send_body(link, envelopes[0], envelopes[0].blob)
         reply = await link.call(m.ForwardRequest(link.number(), sender, envelopes))
         if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
             raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
         self._engine.acknowledge(batch)
+
+    async def _send_body(self, link: ClusterLink, envelope: m.Envelope, blob: Blob) -> None:
+        """Send the body of a large message ahead, if the other broker wants it."""
+        store = self._engine.large.store
+        assert store is not None, "a blob where none can be kept"
+        answer = await link.call(m.BodyRequest(link.number(), envelope.id, envelope.target))
+        if not isinstance(answer, m.BodyAnswer) or answer.reason:
+            raise LinkError(answer.reason if isinstance(answer, m.BodyAnswer) else "not understood")
+        if not answer.wanted:
+            return
+        # The answer came behind all that was said of bodies before: whatever is taken from now on
+        # is of this one.
+        self._body = BlobSender(link, link.terms.call_timeout_s)
+        try:
+            await self._body.send(store, blob)
+        finally:
+            self._body = None
+
+    def _reaches(self, link: ClusterLink | None) -> bool:
+        """Return whether the link is open and leads to the live broker of our node ID."""
+        live = self._membership.directory.lives().get(self.node_id)
+        return link is not None and link.is_open and live is not None and live[1] is link
 
     def _end(self, consumer: QueueConsumer) -> None:
         if not self._engine.abandoned:
@@ -112,12 +157,14 @@ class Bridge:
 
 
 def _batch(waiting: list[Delivery]) -> int:
-    """Return how many of the messages go into one request; at least one."""
+    """Return how many of the messages go into one request; at least one, a large one alone."""
     size = 0
     for count, delivery in enumerate(waiting[:BATCH]):
         size += delivery.message.size
-        if size > BATCH_BYTES and count:
+        if count and (size > BATCH_BYTES or delivery.message.large is not None):
             return count
+        if delivery.message.large is not None:
+            return 1
     return min(len(waiting), BATCH)
 
 

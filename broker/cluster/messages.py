@@ -17,6 +17,7 @@ import msgspec
 from broker.core.identity import MessageId
 from broker.core.message import Message
 from broker.core.properties import unpack
+from broker.storage.blobs import Blob
 
 VERSION: Final = 7
 OLDEST_VERSION: Final = 7
@@ -190,7 +191,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message on its way to another broker's queue or topic, with all that it is.
 
     ``closes``: it ends its group. ``deliveries`` and ``refusals`` count those to clients so far.
-    ``properties`` are packed ones, b"" for none; ``headers`` are header lines.
+    ``properties`` are packed ones, b"" for none; ``headers`` are header lines. With a ``blob``, the
+    body is large and came before, in chunks; ``body`` has only its beginning.
     """
 
     id: MessageId
@@ -202,6 +204,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     properties: bytes
     headers: bytes
     body: bytes
+    blob: Blob | None
 
     @classmethod
     def of(cls, message: Message, node_id: str) -> Envelope:
@@ -217,13 +220,19 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
             b"" if properties is None else properties.packed(),
             message.headers,
             message.body,
+            message.large,
         )
 
-    def opened(self) -> Message:
-        """Return the message as a new one, not stored yet."""
-        properties = unpack(self.properties) if self.properties else None
+    def opened(self, large: Blob | None = None) -> Message:
+        """Return the message as a new one, not stored yet; ``large`` is our blob of its body."""
         message = Message(
-            self.target, self.headers, self.body, self.group, closes=self.closes, properties=properties
+            self.target,
+            self.headers,
+            self.body,
+            self.group,
+            closes=self.closes,
+            large=large,
+            properties=unpack(self.properties) if self.properties else None,
         )
         message.identity = self.id
         message.deliveries = self.deliveries
@@ -236,6 +245,26 @@ class ForwardRequest(Request, frozen=True, tag="Forward"):
 
     sender: str
     messages: tuple[Envelope, ...]
+
+
+class BodyRequest(Request, frozen=True):
+    """The question whether the receiver wants the body of a large message, in chunks.
+
+    The message itself follows behind the body, in a ``ForwardRequest`` of its own.
+    """
+
+    id: MessageId
+    target: str
+
+
+class BodyAnswer(Reply, frozen=True):
+    """The answer: ``wanted`` is False for a message that was taken before.
+
+    With a ``reason`` the message cannot be taken now.
+    """
+
+    wanted: bool
+    reason: str
 
 
 class Forwarded(Reply, frozen=True):
@@ -425,7 +454,8 @@ class BackupLeaving(LinkMessage, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | ForwardRequest | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
+    | Consumers | ForwardRequest | BodyRequest | BodyAnswer | Forwarded | VoteRequest | VoteAnswer
+    | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving

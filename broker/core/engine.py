@@ -312,7 +312,7 @@ class Engine:
 
         A message that was taken before is not stored again. Messages are taken in order, until the
         queue of one has no room: return how many were. ``done`` is called once these are durable.
-        All that is new is one entry.
+        A large one needs no room: its body is stored already. All that is new is one entry.
         """
         self._check()
         last_known = 0
@@ -330,8 +330,7 @@ class Engine:
                 count += 1
                 continue
             target = message.target
-            if self.memory.is_full(target):
-                self.memory.want_room()
+            if message.large is None and self.memory.is_full(target):
                 break
             holders = self._wanting(target, message) if target.startswith("/") else (self.queue(target),)
             if identity.moves == 0:  # else it has been in a main queue, and got its expiry there
@@ -352,6 +351,10 @@ class Engine:
             self._forwarded.accepted(identity, sequence)
         self.gate.when_durable(sequence, partial(arrived_together, self.budget, arrivals, done))
         return count
+
+    def was_forwarded(self, identity: MessageId) -> bool:
+        """Return whether the message with that identity was taken from another broker."""
+        return self._forwarded.sequence(identity) is not None
 
     def move(self, deliveries: Sequence[Delivery], node_id: str) -> int:
         """Move messages from a main queue to the store-and-forward queue of another broker.
@@ -725,7 +728,7 @@ class Engine:
 
     def _holder(self, queue: str, message: Message) -> Queue:
         """Where it is kept: its queue, or a store-and-forward one of another broker with room."""
-        if self.router is not None and message.group is None and message.large is None:
+        if self.router is not None and message.group is None:
             node_id = self.router.route(queue, message)
             if node_id is not None:
                 forwarding = self.queue(self.settings.forwarding_queue(node_id))

@@ -95,6 +95,32 @@ async def test_consumers_on_both_share_in_turn(cluster):
 
 
 @cluster_test(pairs=1)
+async def test_large_messages_go_to_the_consumer_at_another_broker_in_their_turn(cluster):
+    await Alone(cluster).start("a1", "a2")
+    consumer = await cluster.client("a2")
+    await consumer.subscribe("work")
+    producer = await cluster.client("a1")
+    await consumer_known(cluster["a1"], "work", producer, consumer)
+    sent = [str(number) * (1_500_000 if number % 2 else 1) for number in range(6)]
+    for body in sent:
+        await producer.send("work", body)
+    got = []
+    while len(got) < len(sent):
+        headers, body = await consumer.receive()
+        if body != "probe":
+            got.append(body)
+            assert headers["redelivered"] == "false"
+            assert headers["JMSXDeliveryCount"] == "1"
+        await consumer.ack(headers)
+    assert got == sent
+
+    async def nothing_waits():
+        return not await forwarding(cluster["a1"])
+
+    await until(nothing_waits, "nothing waits any more")
+
+
+@cluster_test(pairs=1)
 async def test_groups_are_never_forwarded(cluster):
     await Alone(cluster).start("a1", "a2")
     consumer = await cluster.client("a2")

@@ -50,9 +50,9 @@ MUTANTS: Final = (
         FORWARDING_ALONE,
         (
             Replacement(
-                "broker/cluster/balancing.py",
+                "broker/cluster/arrivals.py",
                 "engine.accept_forwarded(request.sender, messages, durable)\n",
-                "engine.accept_forwarded(request.sender, messages)\n            durable()\n",
+                "engine.accept_forwarded(request.sender, messages)\n        durable()\n",
             ),
         ),
     ),

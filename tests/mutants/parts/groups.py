@@ -144,8 +144,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/engine.py",
-                "        if self.router is not None and message.group is None and message.large is None:\n",
-                "        if self.router is not None and message.large is None:\n",
+                "        if self.router is not None and message.group is None:\n",
+                "        if self.router is not None:\n",
             ),
         ),
     ),
