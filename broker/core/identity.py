@@ -13,16 +13,21 @@ Packed: record u64, moves u32, bytes of the node ID u16, the node ID in UTF-8.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 _HEAD: Final = struct.Struct("<QIH")
 
 
-class MessageId(NamedTuple):
+class MessageId(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The identity of a message: unique in the cluster for ever.
 
     ``origin`` is the node ID of the broker that stored it first, ``record`` its record there, and
     ``moves`` how often it has left a main queue for another broker.
+
+    It is no NamedTuple because there is one for each forwarded message in memory, and the garbage
+    collector would look at all of them again and again.
     """
 
     origin: str
@@ -31,7 +36,7 @@ class MessageId(NamedTuple):
 
     def moved(self) -> MessageId:
         """Return the identity under which the message leaves a main queue for another broker."""
-        return self._replace(moves=self.moves + 1)
+        return MessageId(self.origin, self.record, self.moves + 1)
 
     def packed(self) -> bytes:
         """Return the identity as it stands in a record of the journal."""

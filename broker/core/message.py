@@ -158,18 +158,17 @@ def encode(message: Message, queue_id: int) -> bytes:
     group = message.group
     large = message.large
     properties = message.properties
-    identity = message.identity
-    if group is None and large is None and properties is None and identity is None:
-        head = HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
-        return b"".join((head, target, message.headers, message.body))
+    identity = b"" if message.identity is None else message.identity.packed()
+    if group is None and large is None and properties is None:
+        head = HEAD.pack(queue_id, HAS_IDENTITY if identity else 0, 0, len(target), len(message.headers))
+        return b"".join((head, target, message.headers, identity, message.body))
     name = b"" if group is None else group.encode()
     flags = (group is not None and _GROUPED) | (message.closes and _CLOSES) | (large is not None and IS_LARGE)
-    flags |= (properties is not None and HAS_PROPERTIES) | (identity is not None and HAS_IDENTITY)
+    flags |= (properties is not None and HAS_PROPERTIES) | (bool(identity) and HAS_IDENTITY)
     head = HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
     file = b"" if large is None else LARGE.pack(*large)
     asked = b"" if properties is None else properties.packed()
-    known_as = b"" if identity is None else identity.packed()
-    return b"".join((head, name, target, message.headers, file, asked, known_as, message.body))
+    return b"".join((head, name, target, message.headers, file, asked, identity, message.body))
 
 
 def readdressed(data: bytes, queue_id: int) -> bytes:

@@ -126,7 +126,7 @@ async def told(site, messages, *, moved=0):
     for message in messages:
         known = message.identity_at(site.name)
         found[text_of(message)] = (
-            known._replace(moves=known.moves + moved),
+            MessageId(known.origin, known.record, known.moves + moved),
             message.target,
             message.group,
             message.closes,
