@@ -507,6 +507,7 @@ _OBSERVED: Final[Mapping[tuple[int, str], tuple[Subject, tuple[str, ...]]]] = {
     (MONITOR, "role"): ("roles", ("broker", "role", "time_low", "time_high")),
     (MONITOR, "takeover"): ("roles", ("broker", "node_id", "time_low", "time_high")),
     (MONITOR, "replication"): ("roles", ("broker", "value", "time_low", "time_high")),
+    (MONITOR, "view-change"): ("views", ("broker", "value", "time_low", "time_high")),
     (HARNESS, "phase"): ("phases", ("value",)),
     (HARNESS, "restart"): ("phases", ()),
     (HARNESS, "browse"): ("stores", ()),
@@ -548,7 +549,7 @@ def of_observer(row: Mapping[str, Any], lacking: frozenset[str] = _NONE) -> str:
     null = [name for name in needed if row[name] is None and name not in lacking]
     if null:
         return f"{null[0]} is null in a {f}"
-    if f == "view" and type_ == "ok" and "value" not in lacking:
+    if (f == "view-change" or (f == "view" and type_ == "ok")) and "value" not in lacking:
         view = json_object(row["value"])
         if view is None:
             return f"value is not a JSON object: {row['value']!r:.60}"

@@ -417,8 +417,6 @@ class Intake:
                 raise IntakeError(wrong)
             return self._phase(str(row["value"]))
         wrong = breakage.of_observer(row | dict.fromkeys(set(COLUMNS) - set(row)))
-        if not wrong and process == MONITOR and row["f"] not in ("role", "takeover", "replication"):
-            wrong = f"f is {_shortened(row['f'])}: the monitor records nothing of that name"
         if not wrong and row["f"] == "browse" and "queue" in row and row["type"] != "ok":
             wrong = f"browse of a message is {row['type']}: it must be ok"
         if wrong:

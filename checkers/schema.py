@@ -84,6 +84,11 @@ Operations of the monitor
     replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from
                     within this interval on, that live broker had, or had not, an up-to-date backup.
                     Only from brokers that tell it; a live broker without a row makes no claim
+    view-change   broker, value = JSON {"kind", "key", "value"}, time_low, time_high: within this
+                  interval the broker changed what it believes about the cluster; null: it knows
+                  nothing of that any more. Kinds as in a view of the harness. It may rightly
+                  differ from what others believe, so no rule judges it. Only with ``watch-views``,
+                  from the load to the recovery
 Operations of the nemesis
     the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it
     was seen to begin; then ``heal:<kind>`` in the same way. value is JSON: {"label", "shape",
@@ -131,11 +136,11 @@ What a history must be before it is judged
                   consumer; broker, role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and
-                  both times of a view that is ``ok``; broker of a browse that is ``ok`` and has no
-                  queue. ``message`` is null in deliver, browse, ack and nack of a body that could
-                  not be read
-    JSON          in the value of a fault's rows (an object with a text "label") and of a view (an
-                  object with texts "kind" and "key", and "value", a text or null)
+                  both times of a view that is ``ok``, and of a view-change; broker of a browse that
+                  is ``ok`` and has no queue. ``message`` is null in deliver, browse, ack and nack
+                  of a body that could not be read
+    JSON          in the value of a fault's rows (an object with a text "label"), of a view and of
+                  a view-change (an object with texts "kind" and "key", and "value", a text or null)
     pairs         one invocation and at most one completion after it, by the same process, for send,
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
                   commit and abort (of a transaction), drop (of a subscription, or a queue) and

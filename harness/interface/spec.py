@@ -308,6 +308,13 @@ class TestSpec(
             drawn_share=0.3,
         ),
     ] = False
+    watch_views: Annotated[
+        bool,
+        Field(
+            "Ask live brokers once a second what they believe about the cluster, and record the changes",
+            "--watch-views",
+        ),
+    ] = False
     attached: Annotated[
         dict[str, Any] | None,
         Field("The attached cluster as its file describes it, without secrets"),

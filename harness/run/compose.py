@@ -39,6 +39,7 @@ from harness.interface import (
     System,
     TestSpec,
     UsageError,
+    Viewed,
     Workload,
 )
 from harness.report.summary import size
@@ -201,6 +202,11 @@ def compose(
         raise UsageError(
             f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "
             "their own"
+        )
+    if spec.watch_views and not isinstance(system, Viewed):
+        raise UsageError(
+            f"--watch-views: brokers of system {system.name} do not report what they believe about the "
+            "cluster"
         )
     for name in spec.nemeses:
         nemesis.registry.get(name)

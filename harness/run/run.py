@@ -40,7 +40,7 @@ from harness.interface import (
     WorkloadContext,
 )
 from harness.report.progress import Progress, RunSnapshot
-from harness.run import events, views
+from harness.run import events, view_changes, views
 from harness.run.browse import anything_left, browse
 from harness.run.compose import Composition, randomness
 from harness.run.monitor import Monitor, Watched
@@ -185,7 +185,10 @@ class Run:
         )
         self._enter(recorder, "load")
         self.loaded = True
-        async with self._loading(workload):
+        watching: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
+        if spec.watch_views:
+            watching = _background(view_changes.watch(self.test, monitor.roles, recorder), "views")
+        async with self._loading(workload), watching:
             await self._break(recorder, monitor)
             await self._heal()
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s

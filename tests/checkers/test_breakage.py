@@ -69,6 +69,8 @@ def whole() -> list[Row]:
     for value in ("heal", "recovered", "drain", "browse"):
         rows.append(phase(len(rows), value))
     add(-3, "ok", "browse", broker="a1")
+    change = '{"kind": "members", "key": "n", "value": null}'
+    add(-2, "info", "view-change", broker="a1", time_low=1, time_high=2, value=change)
     add(
         -3,
         "ok",
@@ -230,6 +232,16 @@ BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
     "a view of a number": (
         put("view", "ok", value='{"kind": "members", "key": "n", "value": 3}'),
         r'"value" is neither a text nor null'),
+    "a changed view without JSON": (
+        put("role", "info", f="view-change", value="{"), r"value is not a JSON object"),
+    "a changed view of nothing": (
+        put("role", "info", f="view-change", value='{"kind": "members"}'), r'value has no text "key"'),
+    "a changed view at no time": (
+        put("role", "info", f="view-change", value='{"kind": "members", "key": "n"}', time_low=None),
+        r"time_low is null in a view-change"),
+    "a changed view that is ok": (
+        put("role", "info", type="ok", f="view-change", value='{"kind": "members", "key": "n"}'),
+        r"view-change of the monitor is ok: it has no invocation and must be info"),
     "a phase that is invoked": (
         put("phase", "info", type="invoke"),
         r"phase of the harness is invoke: it has no invocation and must be info"),

@@ -42,6 +42,7 @@ NOTED: dict[str, tuple[Row, str | None]] = {
     "none of the harness": (seen(HARNESS, "replication", broker="a1", value="replicated"), None),
     "a view": (seen(HARNESS, "view", "ok", broker="a1", value="{}"), "views"),
     "no view of the monitor": (seen(MONITOR, "view", "ok", broker="a1", value="{}"), None),
+    "no changed view": (seen(MONITOR, "view-change", broker="a1", value="{}"), None),
     "a restart": (seen(HARNESS, "restart", broker="a1"), "restarts"),
     "no restart of nobody": (seen(HARNESS, "restart"), None),
     "no restart of the monitor": (seen(MONITOR, "restart", broker="a1"), None),

@@ -53,6 +53,10 @@ def run(capsys, *words):
             ["--policy", "shared-store", "--compare-backups"],
             "--compare-backups: backups of system own with policy shared-store have no copies of their own",
         ),
+        (
+            ["--system", "rabbitmq", "--policy", "quorum-queues", "--watch-views"],
+            "--watch-views: brokers of system rabbitmq do not report what they believe about the cluster",
+        ),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),
         (["--system", "onw"], 'unknown system "onw": did you mean "own"?'),

@@ -17,7 +17,9 @@ from harness.claims.scenarios.expectations import (
     ExpectedTakeover,
     GoesOn,
     Happens,
+    KeepsKnowing,
     Moved,
+    Notices,
     Refuses,
     Reported,
     Resumed,
@@ -399,6 +401,70 @@ def test_a_broker_becomes_something_neither_sooner_nor_later():
     assert ends("b1").wrong(run) == "b1 stopped after nfs-stall-1: never"
     lives = Becomes(broker="a1", role="live", after="nfs-stall-1", most_s=9)
     assert lives.wrong(run) == "a1 live after nfs-stall-1: never"
+
+
+def knows(broker, key, value, low, high, kind="members"):
+    """The broker changed what it knows between these seconds."""
+    text = json.dumps({"kind": kind, "key": key, "value": value})
+    times = {"time_low": round(low * 1e9), "time_high": round(high * 1e9)}
+    return row(MONITOR, "info", "view-change", high, broker=broker, value=text, **times)
+
+
+CUT_OFF = [
+    knows("a1", "n1", "a1 h:1", 0, 1),
+    knows("a1", "n2", "b1 h:2", 0, 1),
+    knows("b1", "n1", "a1 h:1", 0, 1),
+    fault("partition-1", second=3),
+    knows("a1", "n2", None, 5, 6),
+    fault("heal:partition-1", second=8),
+    knows("a1", "n3", "b1 h:2", 8, 10),
+    phase("heal", 12),
+]
+
+
+def test_a_broker_notices_another_one_in_time():
+    run = seen(CUT_OFF)
+
+    def notices(broker="a1", present=False, after="partition-1", most_s=3.0):
+        return Notices(broker=broker, other="b1", present=present, after=after, most_s=most_s)
+
+    assert str(notices()) == "a1 forgets b1 within 3 s after partition-1"
+    assert notices().wrong(run) == ""
+    assert notices(most_s=2).wrong(run) == "a1 forgot b1 after 3.0 s"
+    assert notices(present=True, after="heal:partition-1").wrong(run) == ""
+    late = notices(present=True, after="heal:partition-1", most_s=1)
+    assert late.wrong(run) == "a1 knew b1 after 2.0 s"
+    never = notices(after="heal:partition-1")
+    assert never.wrong(run) == "a1 knew b1 all the time after heal:partition-1"
+    unknown = notices("b1", present=True)
+    assert unknown.wrong(run) == "b1 did not know b1 all the time after partition-1"
+    assert notices(after="kill-1").wrong(run) == "kill-1 never came"
+
+
+def test_a_view_of_another_kind_is_not_what_a_broker_knows_of_members():
+    other = seen(knows("a1", "n2", "b1 h:2", 0, 1, kind="topology"), fault("kill-1", second=3))
+    keeps = KeepsKnowing(broker="a1", others=("b1",), window=("kill-1", "heal"))
+    assert keeps.wrong(other) == "a1 did not know b1 at kill-1"
+
+
+def test_a_broker_that_forgets_another_one_meanwhile_does_not_keep_knowing_it():
+    run = seen(CUT_OFF)
+
+    def keeps(broker="a1", others=("b1",), window=("partition-1", "heal")):
+        return KeepsKnowing(broker=broker, others=others, window=window)
+
+    assert str(keeps(others=("a1", "b1"))) == "a1 knows a1 and b1 all the time between partition-1 and heal"
+    assert keeps("b1", ("a1",)).wrong(run) == ""
+    assert keeps().wrong(run) == "a1 forgot b1 meanwhile"
+    assert keeps(window=("heal:partition-1", "heal")).wrong(run) == "a1 did not know b1 at heal:partition-1"
+    assert keeps("b1", ("a1", "c1")).wrong(run) == "b1 did not know c1 at partition-1"
+    assert keeps("b1", ("a1",), ("kill-1", "heal")).wrong(run) == "b1 did not know a1 at kill-1"
+
+
+def test_a_broker_that_knows_another_one_under_two_node_ids_forgets_it_with_the_last():
+    first = [knows("a1", key, "b1 h:2", 0, 1) for key in ("n2", "n3")]
+    run = seen([*first, fault("kill-1", second=3), knows("a1", "n2", None, 4, 5)])
+    assert KeepsKnowing(broker="a1", others=("b1",), window=("kill-1", "heal")).wrong(run) == ""
 
 
 def test_a_run_with_nothing_to_lose_is_unknown():

@@ -9,7 +9,9 @@ from harness.claims.scenarios.expectations import (
     Answers,
     Exactly,
     Expectation,
+    KeepsKnowing,
     Moved,
+    Notices,
     Reported,
     Says,
     Shares,
@@ -72,6 +74,26 @@ def _linked(case: str, claim: str, mode: str, *besides: Expectation) -> Scenario
         id=f"CL1-{case}", claim=claim, source="AMQ 17.1.1", spec=spec, schedule=_APART,
         besides=(Answers(window=_CUT, broker="a1", least=60), *besides),
     )  # fmt: skip
+
+
+def _watched(case: str, claim: str, ttl_ms: int, *besides: Expectation) -> Scenario:
+    """Return a scenario of CL1 that asks what brokers know while a1 and b1 are cut off for 5 s."""
+    spec = load(
+        f"cl1-{case}", "standalone", 12.0, pairs=3, workload="queue", watch_views=True,
+        every={"cluster.connection-ttl": ttl_ms},
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL1-{case}", claim=claim, source="AMQ 17.1.1", spec=spec, besides=besides,
+        schedule=faults(fault("partition", 3.0, 5.0, None, shape="link", between=["a1", "b1"])),
+    )  # fmt: skip
+
+
+def _notice_each_other(after: str, *, present: bool, within_s: float) -> tuple[Notices, ...]:
+    """Return the expectations that a1 and b1 learn of each other, or forget each other."""
+    return tuple(
+        Notices(broker=broker, other=other, present=present, after=after, most_s=within_s)
+        for broker, other in (("a1", "b1"), ("b1", "a1"))
+    )
 
 
 def _unbalanced(name: str) -> TestSpec:
@@ -201,6 +223,22 @@ SCENARIOS: Final = (
         "as CL1-symmetric, but OFF: no message leaves the broker that took it",
         "OFF",
         Moved(least=0, most=0),
+    ),
+    _watched(
+        "views",
+        "two brokers that are cut off from each other forget each other after connection-ttl, and know each "
+        "other again after the healing; a broker that hears both knows both all the time",
+        2000,
+        *_notice_each_other(_CUT[0], present=False, within_s=4.0),
+        *_notice_each_other(_CUT[1], present=True, within_s=3.0),
+        KeepsKnowing(broker="c1", others=_TWO, window=(_CUT[0], "heal")),
+    ),
+    _watched(
+        "views-short",
+        "as CL1-views, but connection-ttl is longer than the cut: they know each other all the time",
+        8000,
+        KeepsKnowing(broker="a1", others=("b1",), window=(_CUT[0], "heal")),
+        KeepsKnowing(broker="b1", others=("a1",), window=(_CUT[0], "heal")),
     ),
 )  # fmt: skip
 

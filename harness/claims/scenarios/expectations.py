@@ -362,6 +362,69 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"{self.broker} {self.role} after {self.after}: {took_s:.1f} s"
 
 
+class Notices(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker learns of another one, or forgets it, within a time.
+
+    The time runs from the moment ``after``. What a broker knows is the view of the cluster's
+    members that it gives during the load (``watch-views``). A broker that is asked once a second
+    may have noticed up to a second earlier than is seen.
+    """
+
+    broker: str
+    other: str
+    present: bool
+    after: str
+    most_s: float
+
+    def __str__(self) -> str:
+        notices = "knows" if self.present else "forgets"
+        return f"{self.broker} {notices} {self.other} within {self.most_s:g} s after {self.after}"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        moment = run.moments.get(self.after)
+        if moment is None:
+            return f"{self.after} never came"
+        known = False
+        for change in run.known_members(self.broker, self.other):
+            if change.high_ns >= moment and change.present == self.present:
+                took_s = (change.high_ns - moment) / 1e9
+                verb = "knew" if self.present else "forgot"
+                what = f"{self.broker} {verb} {self.other} after {took_s:.1f} s"
+                return "" if took_s <= self.most_s else what
+            known = change.present
+        verb = "knew" if known else "did not know"
+        return f"{self.broker} {verb} {self.other} all the time after {self.after}"
+
+
+class KeepsKnowing(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker knows other ones during the whole of ``window``.
+
+    What it knows is read as for ``Notices``.
+    """
+
+    broker: str
+    others: tuple[str, ...]
+    window: tuple[str, str]
+
+    def __str__(self) -> str:
+        others = " and ".join(self.others)
+        return f"{self.broker} knows {others} all the time between {self.window[0]} and {self.window[1]}"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        begin, end = run.between(self.window)
+        for other in self.others:
+            known = False
+            for change in run.known_members(self.broker, other):
+                if change.high_ns > begin and change.low_ns < end and not change.present:
+                    return f"{self.broker} forgot {other} meanwhile"
+                known = change.present if change.high_ns <= begin else known
+            if not known:
+                return f"{self.broker} did not know {other} at {self.window[0]}"
+        return ""
+
+
 class Happens(msgspec.Struct, frozen=True):
     """The expectation of an event that a fault waits for.
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -34,6 +35,18 @@ Row = Mapping[str, Any]
 
 HEAL: Final = "heal"
 """The moment when the load is healed of everything: the phase of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """A change of what a broker knew: another broker was ``present`` in its view of the members.
+
+    The change lies within [``low_ns``, ``high_ns``].
+    """
+
+    present: bool
+    low_ns: int
+    high_ns: int
 
 
 def _outlives_connections(row: Row) -> bool:
@@ -152,6 +165,23 @@ class ObservedRun:
     @functools.cached_property
     def _instances(self) -> list[Instance]:
         return reference.find(self.rows, CheckOptions())
+
+    def known_members(self, broker: str, other: str) -> Iterator[MemberChange]:
+        """Yield when a broker learnt of another one, and when it forgot it."""
+        keys: set[str] = set()
+        for row in self.control:
+            if row["f"] != "view-change" or row["broker"] != broker:
+                continue
+            view = msgspec.json.decode(row["value"])
+            if view["kind"] != "members":
+                continue
+            had = bool(keys)
+            if view["value"] is not None and view["value"].startswith(f"{other} "):
+                keys.add(view["key"])
+            else:
+                keys.discard(view["key"])
+            if bool(keys) != had:
+                yield MemberChange(bool(keys), row["time_low"], row["time_high"])
 
     # ---- when it was
 

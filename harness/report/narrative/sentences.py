@@ -92,6 +92,11 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
                 f"{standing.seconds(low)} and {standing.seconds(high)})."
             ),
         )
+    if row["f"] == "view-change":
+        view = json.loads(row["value"])
+        subject = thing(view["kind"], view["key"])
+        belief = "knows nothing" if view["value"] is None else f'believes "{view["value"]}"'
+        return subject, f"{broker} {belief} of {subject} from here on ({between})."
     role = str(row.get("role"))
     if standing.passed_unseen(row):
         return "another role", f"{broker} had another role for a moment, which was not seen ({between})."

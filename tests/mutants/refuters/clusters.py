@@ -11,6 +11,8 @@ from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 _BALANCING: Final = "broker/cluster/balancing.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
+_LINK: Final = "broker/cluster/link.py"
+_SILENT: Final = "        elif now - self.received > self.ttl_s:\n"
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 _FORGETS: Final = begins_without(
@@ -93,6 +95,20 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
             Replacement(_BRIDGE, "        reply = await", _ACKNOWLEDGES + "        reply = await"),
             Replacement(_BRIDGE, _ACKNOWLEDGES + "\n    def _end", "\n    def _end"),
         ),
+    ),
+    "CL1-views": without(
+        "a broker keeps a link over which it hears nothing",
+        _LINK,
+        _SILENT,
+        "        elif False:\n",
+        fails="a1 knew b1 all the time after partition-1",
+    ),
+    "CL1-views-short": without(
+        "a broker closes a link over which it hears nothing for a quarter of connection-ttl",
+        _LINK,
+        _SILENT,
+        "        elif now - self.received > self.ttl_s / 4:\n",
+        fails="a1 forgot b1 meanwhile",
     ),
     "CL1-off": without(
         "OFF forwards messages as ON_DEMAND does",

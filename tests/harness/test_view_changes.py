@@ -1,0 +1,129 @@
+"""What brokers believe while there is load: each change once, with the span in which it lies."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+from stateful.virtual_loop import VirtualLoop
+
+from checkers.schema import MONITOR
+from harness.history.rows import MemoryRecorder
+from harness.interface import Address
+from harness.report.narrative.cluster_state import Standing
+from harness.report.narrative.sentences import phrase
+from harness.run import view_changes
+
+SILENT = TimeoutError()
+
+
+class Cluster:
+    """Brokers that answer ``answers`` in turn, and take ``took_s`` for each; roles may change."""
+
+    def __init__(self, took_s=0.0, **answers):
+        self.took_s = took_s
+        self.answers = {name: list(some) for name, some in answers.items()}
+        self.asked = dict.fromkeys(answers, 0)
+        self.roles = dict.fromkeys(answers, "live")
+        self.system = self
+        self.brokers = [SimpleNamespace(name=name) for name in answers]
+
+    def admin(self, node):
+        return Address(node, 1)
+
+    async def views(self, admin):
+        some = self.answers[admin.host]
+        answer = some[min(self.asked[admin.host], len(some) - 1)]
+        self.asked[admin.host] += 1
+        await asyncio.sleep(self.took_s)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def watch(cluster, seconds=10.0):
+    """The rows, as (broker, kind, key, value, the seconds between which the change lies)."""
+    loop = VirtualLoop()
+    recorder = MemoryRecorder(lambda: round(loop.time() * 1e9))
+
+    async def scenario():
+        watching = asyncio.create_task(view_changes.watch(cluster, lambda: cluster.roles, recorder))
+        await asyncio.sleep(seconds)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+
+    try:
+        loop.run(scenario())
+    finally:
+        loop.discard()
+    found = []
+    for row in recorder.dicts():
+        value = json.loads(row["value"])
+        span = tuple(round(row[name] / 1e9, 1) for name in ("time_low", "time_high"))
+        found.append((row["broker"], value["kind"], value["key"], value["value"], span))
+    return found
+
+
+def members(**known):
+    return {"members": known}
+
+
+def test_a_change_lies_between_the_last_question_with_the_old_answer_and_the_first_new_answer():
+    cluster = Cluster(0.2, a1=[members(n="b1 x"), members(n="b1 x"), members(n="b2 y"), members()])
+    assert watch(cluster) == [
+        ("a1", "members", "n", "b1 x", (0.0, 0.2)),
+        ("a1", "members", "n", "b2 y", (1.2, 2.6)),
+        ("a1", "members", "n", None, (2.4, 3.8)),
+    ]
+
+
+def test_a_broker_that_is_silent_or_not_live_claims_nothing_meanwhile():
+    cluster = Cluster(a1=[members(n="b1 x"), SILENT, SILENT, members(n="b2 y")])
+    assert watch(cluster) == [
+        ("a1", "members", "n", "b1 x", (0.0, 0.0)),
+        ("a1", "members", "n", "b2 y", (0.0, 3.0)),
+    ]
+    cluster.roles["a1"] = "unreachable"
+    cluster.asked["a1"] = 0
+    assert watch(cluster) == []
+    assert cluster.asked["a1"] == 0
+
+
+def test_a_kind_that_an_answer_leaves_out_did_not_change():
+    both = {"members": {"n": "b1 x"}, "topology": {"n": "b1 x"}}
+    cluster = Cluster(a1=[both, members(n="b1 x"), {"members": {"n": "b1 x"}, "topology": {}}])
+    assert watch(cluster) == [
+        ("a1", "members", "n", "b1 x", (0.0, 0.0)),
+        ("a1", "topology", "n", "b1 x", (0.0, 0.0)),
+        ("a1", "topology", "n", None, (0.0, 2.0)),
+    ]
+
+
+def test_a_broker_that_does_not_answer_delays_no_other():
+    cluster = Cluster(a1=[members(n="b1 x"), members()], b1=[members(n="a1 x")])
+    answer = cluster.views
+
+    async def views(admin):
+        if admin.host == "b1":
+            await asyncio.sleep(3600)
+        return await answer(admin)
+
+    cluster.views = views
+    assert watch(cluster) == [
+        ("a1", "members", "n", "b1 x", (0.0, 0.0)),
+        ("a1", "members", "n", None, (0.0, 1.0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "belief"), [("b1 h:2", 'believes "b1 h:2" of members 01234567'), (None, "knows nothing of")]
+)
+def test_a_change_in_the_story_of_a_finding_says_what_the_broker_believes(value, belief):
+    view = json.dumps({"kind": "members", "key": "0123456789", "value": value})
+    row = {"index": 0, "time": 3, "process": MONITOR, "type": "info", "f": "view-change", "broker": "a1"}
+    row |= {"time_low": 1_000_000_000, "time_high": 2_500_000_000, "value": view}
+    label, sentence = phrase((row,), None, Standing([row], 0))
+    assert label == "members 01234567"
+    assert sentence.startswith(f"a1 {belief}")
+    assert sentence.endswith("from here on (the change lies between 1.000 s and 2.500 s).")
