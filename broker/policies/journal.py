@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 from broker.config import BrokerConfig
+from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.errors import JournalError
-from broker.storage.journal import Journal
+from broker.storage.journal import ID_BLOCK_BITS, Journal
 from broker.storage.options import JournalOptions
 from broker.storage.volume import Volume
 
@@ -24,10 +27,18 @@ def journal_options(config: BrokerConfig) -> JournalOptions:
     )
 
 
-async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, Any]:
-    """Open the broker's journal. Raises StartError if it is locked, damaged or unreadable."""
+async def open_journal(volume: Volume, config: BrokerConfig, seams: Seams) -> tuple[Journal, Any]:
+    """Open the broker's journal. Raises StartError if it is locked, damaged or unreadable.
+
+    No other life with this node ID gives out the same ids, although it may open a copy of this very
+    journal: a backup whose live starts again on its own, or a store that was copied by hand. Other
+    brokers would take the messages of one for repeats of the other's. Hence each opening begins
+    somewhere else in its block of ids. Name and time tell lives apart.
+    """
+    opening = random.Random(f"{config.broker.name} {seams.wall_clock()!r}")
+    options = replace(journal_options(config), first_id=opening.getrandbits(ID_BLOCK_BITS - 1))
     try:
-        return await Journal.open(volume, "journal", journal_options(config))
+        return await Journal.open(volume, "journal", options)
     except JournalError as error:
         raise StartError(f"{config.data_path}: {error}") from error
     except OSError as error:

@@ -51,7 +51,7 @@ class SoloPolicy(BrokerPolicy):
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping``; a failed disk ends the broker at once, without any answer."""
-        journal, recovered = await open_journal(self._volume, self.config)
+        journal, recovered = await open_journal(self._volume, self.config, self.seams)
         try:
             node_id = self._node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
             balancing = await self._join(node_id)

@@ -107,7 +107,7 @@ class Journal:
         records: dict[int, Record] = {}
         image = await recover(volume, directory, manifest, records)
         segments = image.segments
-        ids = ((image.ids >> ID_BLOCK_BITS) + 1) << ID_BLOCK_BITS if segments else 0
+        ids = (((image.ids >> ID_BLOCK_BITS) + 1) << ID_BLOCK_BITS) + options.first_id if segments else 0
         if segments and segments[-1].last < segments[-1].first:
             # The last segment is empty: the new segment, which has the same name, replaces it.
             image.liveness.end(segments.pop().ordinal)

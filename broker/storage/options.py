@@ -20,6 +20,8 @@ class JournalOptions:
     """
     keep_moved: int = 2
     """The number of journals moved aside by a new copy that are kept."""
+    first_id: int = 0
+    """The number within its block of ids at which this opening begins, below half of a block."""
 
     def __post_init__(self) -> None:
         if self.segment_size < 1024:

@@ -244,7 +244,7 @@ class ReplicationPolicy(BrokerPolicy):
         return self.section.quorum_vote_wait / 1000 + 2 * self.membership.neighbours.terms.call_timeout_s
 
     async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
-        journal, recovered = await open_journal(self._volume, self.config)
+        journal, recovered = await open_journal(self._volume, self.config, self.seams)
         try:
             node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
             self._activation += 1

@@ -111,28 +111,49 @@ The load does not wait longer than 10 s for the clients of b1.
 """
 
 
-def _set_up(case: str, claim: str, *faults_: Fault, **fields: Any) -> Scenario:
-    """Return a scenario of CL17: a second broker joins one that has messages."""
+def _set_up(case: str, claim: str, mode: str, pairs: int, *copied: Fault, **fields: Any) -> Scenario:
+    """Return a scenario of CL17: b1 joins a1, which has messages."""
     spec = load(
-        f"cl17-{case}", "standalone", 22.0, pairs=2, workload="queue", every={_BALANCING: "OFF"}, **SLOW
+        f"cl17-{case}", "standalone", 22.0, pairs=pairs, workload="queue", every={_BALANCING: mode}, **SLOW
     )
     return Scenario(
-        id=f"CL17-{case}", claim=claim, source="AMQ 17.2.1", spec=spec, schedule=faults(*_JOINS, *faults_),
+        id=f"CL17-{case}", claim=claim, source="AMQ 17.2.1", spec=spec, schedule=faults(*_JOINS, *copied),
         guards=at_stake("kill-2"), **fields,
     )  # fmt: skip
 
 
-SCENARIOS: Final = (
-    _set_up(
-        "data",
-        "a broker's data files are copied along with its configuration: both brokers have one node ID, and "
-        "each warns of it once; no message is lost",
+def _copied(case: str, claim: str, mode: str, pairs: int) -> Scenario:
+    """Return a scenario of CL17 in which b1 begins with a copy of the data of a1."""
+    return _set_up(
+        case,
+        claim,
+        mode,
+        pairs,
         fault("copy-data", 14.0, 0.5, "b1", of="a1"),
         required=("split-brain",),
         allowed=("zombie", "duplicate", "resurrected", "diverged"),
         besides=(Says("a1", _SAME_ID, times=1), Says("b1", _SAME_ID, times=1)),
+    )
+
+
+SCENARIOS: Final = (
+    _copied(
+        "data",
+        "a broker's data files are copied along with its configuration: both brokers have one node ID, and "
+        "each warns of it once; no message is lost",
+        "OFF",
+        2,
     ),
-    _set_up("configuration", "as CL17-data, but only the configuration is copied: the cluster forms"),
+    _copied(
+        "forwarded",
+        "as CL17-data, but both forward messages to a third broker: it takes none of one for a repeat of the "
+        "other's, and no message is lost",
+        "ON_DEMAND",
+        3,
+    ),
+    _set_up(
+        "configuration", "as CL17-data, but only the configuration is copied: the cluster forms", "OFF", 2
+    ),
     Scenario(
         id="CV1",
         claim="no other broker takes over the messages of a broker that is killed: they wait for its "

@@ -1,0 +1,43 @@
+"""Ids of records: no two lives of one store give out the same."""
+
+import asyncio
+import random
+import shutil
+
+import pytest
+from journals import add
+
+from broker import config
+from broker.core.message import block
+from broker.policies.journal import open_journal
+from broker.seams import Seams
+from broker.storage.directory import DirectoryVolume
+
+
+async def life(path, name, now, count):
+    """Open the store as a broker of that name, at that time: the ids that it gave out."""
+    volume = DirectoryVolume(path)
+    parsed = config.validate({"broker": {"name": name}})
+    journal, _ = await open_journal(volume, parsed, Seams(random.Random(1), lambda: now))
+    ids = [journal.next_id() for _ in range(count)]
+    journal.append([add(ids[-1])])
+    await journal.flush()
+    await journal.close()
+    await volume.close()
+    return ids
+
+
+@pytest.mark.parametrize(("name", "now"), [("b1", 5.0), ("a1", 5.000001)])
+def test_lives_that_begin_with_copies_of_one_store_give_out_other_ids(tmp_path, name, now):
+    async def main():
+        here, there = tmp_path / "here", tmp_path / "there"
+        here.mkdir()
+        former = await life(here, "a1", 1.0, 10)
+        shutil.copytree(here, there)
+        ours = await life(here, "a1", 5.0, 100_000)
+        theirs = await life(there, name, now, 100_000)
+        assert not set(ours) & set(theirs)
+        assert {block(id_) for id_ in (*ours, *theirs)} == {block(former[-1]) + 1}
+        assert min(await life(here, "a1", 9.0, 10)) > ours[-1]
+
+    asyncio.run(main())
