@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from harness.interface import WorkloadContext
 from workloads import placement
@@ -23,17 +23,18 @@ from workloads.consumer import Consumer
 from workloads.sessions import Sessions
 
 PREFETCH: Final = 1000
+Draining = TypeVar("Draining", bound=Consumer)
 _POLL_S: Final = 0.02
 
 
 def draining(
-    context: WorkloadContext, queues: Sequence[str], sessions: Sessions
-) -> list[tuple[str, Consumer]]:
+    context: WorkloadContext, queues: Sequence[str], sessions: Sessions, kind: type[Draining]
+) -> list[tuple[str, Draining]]:
     """Return a consumer of all queues for each station, with the name of the station's pair."""
     return [
         (
             station.pair,
-            Consumer(
+            kind(
                 context,
                 station.zone,
                 (station.node,),

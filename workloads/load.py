@@ -147,7 +147,9 @@ class Load(abc.ABC):
 
     async def drain(self, context: WorkloadContext) -> None:
         """Consume the messages that are left on every pair."""
-        await drain(context, draining(context, self.queues(context), self._sessions), self._unclean_at)
+        await drain(
+            context, draining(context, self.queues(context), self._sessions, Consumer), self._unclean_at
+        )
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         """Return all pairs, with the producers and consumers that are placed there."""

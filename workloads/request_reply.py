@@ -320,7 +320,9 @@ class RequestReplyLoad(Load):
         (``PREFETCH``).
         """
         loop = asyncio.get_running_loop()
-        await drain(context, draining(context, self.queues(context), self._sessions), self._unclean_at)
+        await drain(
+            context, draining(context, self.queues(context), self._sessions, Consumer), self._unclean_at
+        )
         requesters = [one for stay in self._stays for one in stay.requesters]
         quiet_s = context.dialect.quiet_s(context.spec.quiet_period_s)
         while any(requester.busy or loop.time() - requester.active_at < quiet_s for requester in requesters):  # noqa: ASYNC110 - as in the drain

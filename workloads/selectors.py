@@ -3,6 +3,9 @@
 Messages have a colour. The consumers of a pair ask in turn for some colours, so that together they
 want all. They come and go, and messages that no present consumer wants wait. The drain takes all
 that is left.
+
+With ``select_by_pair`` the consumers of one pair want the same, those of the next pair the rest,
+and so does the drain at each pair. A message that nobody wants where it is must move.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import Dialect, WorkloadContext
+from workloads import placement
 from workloads.connection import Connection
 from workloads.consumer import Consumer
+from workloads.drain import drain, draining
 from workloads.load import Load, Pair
 from workloads.producer import ProducerStream
 from workloads.sessions import Session
@@ -72,6 +77,22 @@ class SelectorsLoad(Load):
         for pair in pairs:
             for place, consumer in enumerate(pair.consumers):
                 assert isinstance(consumer, Chooser)
-                if len(pair.consumers) > 1:
+                if context.spec.select_by_pair:
+                    consumer.wanted = _wanted_at(context, pair.name)
+                elif len(pair.consumers) > 1:
                     consumer.wanted = {PROPERTY: WANTED[place % len(WANTED)]}
         return pairs
+
+    async def drain(self, context: WorkloadContext) -> None:
+        """Consume the messages that are left on every pair, or those that consumers there want."""
+        stations = draining(context, self.queues(context), self._sessions, Chooser)
+        if context.spec.select_by_pair:
+            for pair, consumer in stations:
+                consumer.wanted = _wanted_at(context, pair)
+        await drain(context, stations, self._unclean_at)
+
+
+def _wanted_at(context: WorkloadContext, pair: str) -> Mapping[str, Sequence[str]] | None:
+    """Return what the consumers of a pair want; None, which is all, if it has no consumers."""
+    pairs = [*placement.consuming(context)]
+    return {PROPERTY: WANTED[pairs.index(pair) % len(WANTED)]} if pair in pairs else None

@@ -308,6 +308,14 @@ class TestSpec(
             drawn_share=0.3,
         ),
     ] = False
+    select_by_pair: Annotated[
+        bool,
+        Field(
+            "Consumers of one pair all select the same messages of queues, also in the drain; those of the "
+            "next pair select the others",
+            "--select-by-pair",
+        ),
+    ] = False
     watch_views: Annotated[
         bool,
         Field(

@@ -193,6 +193,10 @@ def compose(
         )
     if spec.close_groups and not system.dialect.closing:
         raise UsageError(f"--close-groups: brokers of system {system.name} cannot be asked to close a group")
+    if spec.select_by_pair and "selectors" not in workloads.registry.parts(spec.workload):
+        raise UsageError(
+            "--select-by-pair: only the consumers of workload selectors select messages of queues"
+        )
     if spec.change_selectors and not (system.dialect.topics and system.dialect.topics.remakes):
         raise UsageError(
             f"--change-selectors: brokers of system {system.name} cannot change the selector of a durable "

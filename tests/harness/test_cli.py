@@ -54,6 +54,10 @@ def run(capsys, *words):
             "--compare-backups: backups of system own with policy shared-store have no copies of their own",
         ),
         (
+            ["--workload", "queue", "--select-by-pair"],
+            "--select-by-pair: only the consumers of workload selectors select messages of queues",
+        ),
+        (
             ["--system", "rabbitmq", "--policy", "quorum-queues", "--watch-views"],
             "--watch-views: brokers of system rabbitmq do not report what they believe about the cluster",
         ),

@@ -53,6 +53,28 @@ def test_one_consumer_alone_takes_all():
     assert not wanted(ran.rows)
 
 
+@pytest.mark.parametrize(("consumers", "pairs"), [(2, 2), (3, 3)])
+def test_selected_by_pair_nobody_takes_at_a_broker_what_its_consumers_do_not_want(consumers, pairs):
+    given = {**GIVEN, "pairs": pairs, "policy": "standalone", "consumers": consumers, "time_limit_s": 4.0}
+    off = {"*": {"cluster.message-load-balancing": "OFF"}}
+    ran = simulate(
+        specs.build({**given, "select_by_pair": True, "consume_at": ("a1", "b1"), "properties": off})
+    )
+    assert ran.grave == {"stuck"}
+    by_session, colour = wanted(ran.rows), colours(ran.rows)
+    at = {r["session"]: r["broker"] for r in ran.rows if (r["f"], r["type"]) == ("subscribe", "ok")}
+    wants = {"a1": ("red",), "b1": ("green", "blue")}
+    assert {by_session.get(session) for session, broker in at.items() if broker == "c1"} <= {None}
+    assert all(by_session[session] == wants[broker] for session, broker in at.items() if broker != "c1")
+    assert ("c1" in at.values()) == (pairs == 3), "the drain consumes at a broker without consumers, too"
+    left = {
+        (r["broker"], colour[r["message"]])
+        for r in ran.rows
+        if r["f"] == "browse" and r.get("message") is not None
+    }
+    assert left == {("a1", "green"), ("a1", "blue"), ("b1", "red")}
+
+
 def test_brokers_without_selectors_are_refused_in_one_line():
     with pytest.raises(UsageError, match="brokers of system rabbitmq have no selectors"):
         compose(specs.build({**GIVEN, "system": "rabbitmq", "policy": "quorum-queues"}))

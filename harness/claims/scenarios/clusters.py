@@ -278,6 +278,24 @@ def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **f
     )  # fmt: skip
 
 
+def _filtered(case: str, claim: str, *besides: Expectation, **fields: Any) -> Scenario:
+    """Return a scenario of CL7: a1's consumers want some messages, and b1's the others.
+
+    Messages for b1 wait at a1 until b1 starts. The delay is not 0 as in the document: between load
+    and drain no consumer is there for a moment, and nothing must move meanwhile.
+    """
+    spec = load(
+        f"cl7-{case}", "standalone", 40.0, pairs=2, clients=2, workload="selectors", rate=20.0,
+        every={_BALANCING: "ON_DEMAND", "address-settings.#.redistribution-delay": 5000},
+        select_by_pair=True, produce_at=("a1",), consume_at=_TWO, drain_at=_TWO,
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL7-{case}", claim=claim, source="AMQ 17.4.1.1", spec=spec,
+        schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
+        guards=at_stake("heal:late-start-1"), own_lacks="redistribution of messages", **fields,
+    )  # fmt: skip
+
+
 OTHERS_ONLY: Final = (
     _redistributed(
         "moved",
@@ -289,6 +307,13 @@ OTHERS_ONLY: Final = (
         "off",
         "as CL6-moved, but without redistribution: the messages stay where no consumer is",
         -1,
+        Exactly(finding="stuck", broker="a1"),
+        required=("stuck",),
+    ),
+    _filtered(
+        "filters",
+        "redistribution does not look at filters: a message that only consumers at b1 want stays at a1, "
+        "since a1 has a consumer, and is stuck",
         Exactly(finding="stuck", broker="a1"),
         required=("stuck",),
     ),
