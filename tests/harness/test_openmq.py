@@ -465,6 +465,25 @@ def ran(tmp_path, capsys, *words):
     return out
 
 
+_COMPOSED = {
+    "imq.bridge.stomp.consumerFlowLimit",
+    "imq.persist.jdbc.max_connections",
+    "imq.persist.jdbc.min_connections",
+}
+"""Properties whose names the broker puts together while it runs: none of its files has them."""
+
+
+@pytest.mark.distribution("openmq")
+def test_every_property_that_a_test_may_set_is_one_that_the_broker_reads():
+    """Open MQ ignores a property that it does not know, without a word."""
+    read = (distribution.home() / "lib" / "props" / "broker" / "default.properties").read_bytes()
+    for jar in (distribution.home() / "lib").glob("*.jar"):
+        with zipfile.ZipFile(jar) as file:
+            read += b"".join(file.read(name) for name in file.namelist() if name.endswith(".class"))
+    names = {name for known in properties.KNOWN.values() for name in known} - {properties.HEAP}
+    assert {name for name in names if name.encode() not in read} == _COMPOSED
+
+
 @pytest.mark.cluster
 @pytest.mark.docker
 @pytest.mark.spark

@@ -12,6 +12,7 @@ from harness.claims.scenarios.expectations import (
     Backlog,
     Becomes,
     Before,
+    Bounded,
     Changing,
     Exactly,
     ExpectedTakeover,
@@ -25,6 +26,7 @@ from harness.claims.scenarios.expectations import (
     Resumed,
     SaidBy,
     Says,
+    SendsFail,
     Shares,
     SlowestSend,
     Takeovers,
@@ -370,6 +372,30 @@ def test_a_send_that_is_never_answered_has_waited_to_the_end():
         SlowestSend(most_s=4).wrong(seen(send(1, second=0)[:1], phase("end", 60)))
         == "the slowest send took 60.0 s"
     )
+
+
+def test_sends_fail_for_the_reason_that_is_expected():
+    def failed(message, error, type_="fail"):
+        invoke, answer = send(message, type_=type_)
+        return [invoke, {**answer, "error": error}]
+
+    run = seen(failed(1, "q is full"), failed(2, "broker said: full", "info"), failed(3, "closed"), send(4))
+    assert SendsFail(least=2, pattern="full").wrong(run) == ""
+    assert SendsFail(least=3, pattern="full").wrong(run) == "2 sends failed for that reason"
+    assert str(SendsFail(least=3, pattern="full")) == 'at least 3 sends fail ("full")'
+
+
+def test_a_bound_counts_what_a_broker_took_and_nobody_has_acknowledged():
+    run = seen(send(1), send(2), ack(1), send(3), send(4, "b1"), send(5, type_="info"), ack(2), send(6))
+    assert Bounded(broker="a1", most=2).wrong(run) == ""
+    assert Bounded(broker="a1", most=1).wrong(run) == "a1 held 2 messages"
+    assert Bounded(broker="b1", most=1).wrong(run) == ""
+    assert str(Bounded(broker="b1", most=1)) == "b1 never holds more than 1 messages"
+
+
+def test_a_message_that_was_acknowledged_before_its_send_was_answered_is_not_held():
+    (asked, answered) = send(1)
+    assert Bounded(broker="a1", most=0).wrong(seen([asked], ack(1), [answered])) == ""
 
 
 def scenario(**fields):

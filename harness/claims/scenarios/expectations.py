@@ -329,6 +329,53 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"the slowest send took {slowest / 1e9:.1f} s"
 
 
+class SendsFail(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that at least so many sends fail for a reason that matches.
+
+    A send whose connection was closed with the reason counts, too.
+    """
+
+    least: int
+    pattern: str
+
+    def __str__(self) -> str:
+        return f'at least {self.least} sends fail ("{self.pattern}")'
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        sought = re.compile(self.pattern)
+        failed = sum(
+            done is not None and done["type"] != "ok" and sought.search(done["error"] or "") is not None
+            for _, done in run.operations("send")
+        )
+        return "" if failed >= self.least else f"{failed} sends failed for that reason"
+
+
+class Bounded(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker never holds more than so many messages for consumers.
+
+    A message counts from the answer to its send to the request of its acknowledgement.
+    """
+
+    broker: str
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.broker} never holds more than {self.most} messages"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        held, settled, most = set[int](), set[int](), 0
+        for row in run.rows:
+            if row["process"] >= 0 and row["f"] == "ack":
+                settled.add(row["message"])
+                held.discard(row["message"])
+            elif run.taken.get(row["message"]) is row and row["broker"] == self.broker:
+                held |= {row["message"]} - settled
+                most = max(most, len(held))
+        return "" if most <= self.most else f"{self.broker} held {most} messages"
+
+
 class Becomes(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation that a broker is first seen in a role so long after a moment.
 

@@ -108,14 +108,15 @@ def _balanced(case: str) -> SystemRow:
     )
 
 
-def _redistributed(case: str, delay: int) -> SystemRow:
-    """Return that row of CL6: b1 starts when messages wait at a1."""
+def _redistributed(identifier: str, delay: int, **changes: Any) -> SystemRow:
+    """Return that row of CL6 or CL7: b1 starts when messages wait at a1."""
     settings = {"cluster.message-load-balancing": "ON_DEMAND", "address-settings.redistribution-delay": delay}
     return _row(
-        f"CL6-{case}",
+        identifier,
         45.0,
         fault("late-start", 0.0, 20.0, "b1"),
         spec={"rate": 20.0, "properties": {"*": settings}},
+        **changes,
     )
 
 
@@ -125,8 +126,18 @@ CLAIMS: Final = SystemClaims(
         _balanced("two"),
         _balanced("off"),
         _balanced("strict"),
-        _redistributed("moved", 0),
-        _redistributed("off", -1),
+        _redistributed("CL6-moved", 0),
+        _redistributed("CL6-off", -1),
+        _redistributed(
+            "CL7-filters",
+            5000,
+            required=(),
+            besides=(Moved(least=20, of="a1", by="b1"),),
+            departure=Departure(
+                reason="since 2021 (ARTEMIS-2007) a message that no consumer at its broker wants is moved to "
+                "a broker with one that does"
+            ),
+        ),
         _row("RP1", 30.0, fault("kill", 6.0)),
         _row("RP1-large", 30.0, fault("kill", 6.0)),
         _row("RP1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),

@@ -98,6 +98,19 @@ _FEW_AT_ONCE: Final = {"imq.bridge.stomp.consumerFlowLimit": 2}
 _APART: Final[Mapping[str, Any]] = {"policy": "conventional", "unavailable_bound_s": 5.0}
 """The cluster of rows CV: brokers with a store each."""
 
+_FLOOD: Final[Mapping[str, Any]] = {"rate": 60.0, "hold_s": 4.0}
+"""More sends than consumers acknowledge, if a queue has at most fifty messages."""
+
+
+def _limit(messages: int, behavior: str) -> dict[str, Any]:
+    """Return a limit of each queue; what is removed from it is not kept as a dead letter."""
+    return {
+        "imq.autocreate.destination.maxNumMsgs": messages,
+        "imq.autocreate.destination.limitBehavior": behavior,
+        "imq.autocreate.destination.useDMQ": False,
+    }
+
+
 CLAIMS: Final = SystemClaims(
     rows=(
         _row(
@@ -240,6 +253,21 @@ CLAIMS: Final = SystemClaims(
                 reason="a cluster has a list of its brokers and no name: two brokers without a common list "
                 "say nothing of each other that could differ"
             ),
+        ),
+        *(
+            _row(
+                f"CV13-{case}",
+                30.0,
+                fault("pause", 8.0, 1.0),
+                nodes={"*": _limit(limit, behavior)},
+                load=load,
+            )
+            for case, limit, behavior, load in (
+                ("flow", 50, "FLOW_CONTROL", _FLOOD),
+                ("reject", 50, "REJECT_NEWEST", _FLOOD),
+                ("none", -1, "FLOW_CONTROL", _FLOOD),
+                ("oldest", 50, "REMOVE_OLDEST", {}),
+            )
         ),
         _row("CV11-together", 45.0, fault("kill", 8.0, 6.0, "b1"), load={"policy": "conventional"}),
         _row(

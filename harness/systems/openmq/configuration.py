@@ -34,7 +34,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "imq.cluster.heartbeat.threshold": 3,
     "imq.cluster.monitor.threshold": 2,
     # The limit is above any load here: a full queue stops its producers.
-    "imq.autocreate.queue.maxNumMsgs": -1,
+    "imq.autocreate.destination.maxNumMsgs": -1,
     properties.ACTIVE_CONSUMERS: -1,
     # If one consumer alone may be active, all others may take its place.
     properties.BACKUP_CONSUMERS: -1,

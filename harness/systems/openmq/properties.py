@@ -30,14 +30,16 @@ _EVERY: Final[Mapping[str, Kind]] = {
     ACTIVE_CONSUMERS: int,
     BACKUP_CONSUMERS: int,
     FLOW_LIMIT: int,
-    "imq.autocreate.queue.limitBehavior": (
+    "imq.autocreate.destination.limitBehavior": (
         "FLOW_CONTROL",
         "REMOVE_OLDEST",
         "REJECT_NEWEST",
         "REMOVE_LOW_PRIORITY",
     ),
     "imq.autocreate.queue.localDeliveryPreferred": bool,
-    "imq.autocreate.queue.maxNumMsgs": int,
+    "imq.autocreate.destination.maxNumMsgs": int,
+    "imq.autocreate.destination.maxNumProducers": int,
+    "imq.autocreate.destination.useDMQ": bool,
     "imq.bridge.stomp.consumerFlowLimit": int,
     "imq.message.expiration.interval": int,
     "imq.system.max_count": int,
