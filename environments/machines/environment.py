@@ -50,7 +50,7 @@ from harness.interface import (
     UsageError,
 )
 
-NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data")
+NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data", "copy-data")
 LOG_POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
@@ -259,6 +259,19 @@ class MachinesEnvironment(RealEnvironment):
         async with target.lock:
             await self._faults.boot(target)
             await target.ask("destroy_data")
+
+    async def copy_data(self, source: str, node: str) -> None:
+        """Replace the data of a node by a copy of another's; see `Environment.copy_data`.
+
+        A killed machine is started for this, without its broker.
+        """
+        for name in (source, node):
+            if await self.running(name):
+                raise UsageError(f"{name} is running: data can be copied only while both brokers are stopped")
+        await self.destroy_data(node)
+        target = self._node(node)
+        async with target.lock:
+            await self._deployment.in_thread(target.copy_data, self._node(source))
 
     # ---- faults
 

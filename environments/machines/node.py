@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import posixpath
 import tarfile
 import time
 from collections.abc import Callable, Mapping
@@ -132,6 +133,19 @@ class Node:
     def configure(self, files: Mapping[str, bytes]) -> None:
         """Replace configuration files; the machine need not run. Blocks."""
         self.machine.put(self.layout.etc, files)
+
+    def copy_data(self, source: Node) -> None:
+        """Write the files that a node's stopped broker has on disk to this node's disk. Blocks."""
+        archive = source.machine.fetch(source.layout.data)
+        if not archive:  # no broker has ever run there
+            return
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            files = {
+                posixpath.normpath(member.name): file.read()
+                for member in tar
+                if (file := tar.extractfile(member)) is not None
+            }
+        self.machine.put(self.layout.data, files)
 
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """Send a request to the agent, and return its answer.

@@ -75,6 +75,25 @@ def test_disks_of_containers_break_and_heal_on_the_node_itself():
     asyncio.run(main())
 
 
+def test_data_are_copied_between_disks_that_are_mounted():
+    async def main():
+        environment = await on_disks(("a1", "b1"))
+        try:
+            for node, word in (("a1", "copied"), ("b1", "own")):
+                await begin(environment, node)
+                await say(environment.resolve("admin", node, "admin"), f"keep {word}")
+                await environment.terminate(node)
+                await environment.wait_exit(node)
+            await environment.copy_data("a1", "b1")
+            assert [await begin(environment, node) for node in ("b1", "a1")] == ["b1: copied", "a1: copied"]
+            await environment.inject("power-loss", nodes=["b1"])
+            assert await begin(environment, "b1") == "b1: copied"
+        finally:
+            await environment.teardown()
+
+    asyncio.run(main())
+
+
 def test_a_stalled_disk_goes_on_when_nobody_renews_its_lease():
     async def main():
         environment = await on_disks(("a1",), lease_s=1.0)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import io
+import tarfile
 import time
 from typing import ClassVar
 
@@ -29,6 +31,8 @@ class Machine:
         self.mortal = mortal
         self.running = False
         self.port = 0
+        self.content = {}
+        self.files = {}
 
     def reach(self, port):
         return Address(self.address, self.port)
@@ -41,7 +45,10 @@ class Machine:
         return self.running
 
     def fetch(self, path):
-        return b""
+        return self.content.get(path, b"")
+
+    def put(self, directory, files):
+        self.files |= {f"{directory}/{path}": content for path, content in files.items()}
 
     def words(self):
         return b""
@@ -99,6 +106,21 @@ def test_an_agent_that_is_gone_is_no_crash_where_we_do_not_end_machines():
             await node.ask("inject", fault={"pause": True}, lease_s=1.0)
 
     asyncio.run(test())
+
+
+def test_the_files_of_a_machine_are_copied_and_nothing_of_one_that_has_none(tmp_path):
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "segment").write_bytes(b"of a1")
+    (tmp_path / "empty").mkdir()
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        tar.add(tmp_path, ".")
+    source, target = Machine(), Machine()
+    Node(PLAN, target, "token").copy_data(Node(PLAN, source, "token"))
+    assert target.files == {}
+    source.content["/nowhere/data"] = made.getvalue()
+    Node(PLAN, target, "token").copy_data(Node(PLAN, source, "token"))
+    assert target.files == {"/nowhere/data/journal/segment": b"of a1"}
 
 
 def test_what_is_being_started_is_waited_for_before_it_is_removed(tmp_path):

@@ -306,6 +306,23 @@ def test_data_is_destroyed_only_of_a_stopped_broker(run):
     run(test)
 
 
+def test_copied_data_replace_those_of_the_other_node_and_neither_may_run(run):
+    async def test(environment):
+        await say(environment.resolve("admin", "a1", "admin"), "keep copied")
+        await say(environment.resolve("admin", "a2", "admin"), "keep own")
+        for running in ("a1", "a2"):
+            with pytest.raises(UsageError, match=f"{running} is running"):
+                await environment.copy_data("a1", "a2")
+            await environment.kill(running)
+        await environment.copy_data("a1", "a2")
+        assert not await environment.running("a2")
+        kept = [(await begin(environment, node)).partition(": ")[2].split(",") for node in ("a1", "a2")]
+        assert kept[0] == kept[1]
+        assert kept[0][-1] == "copied"
+
+    run(test)
+
+
 def test_the_exit_status_and_the_logs_of_every_run_are_kept(run, tmp_path):
     async def test(environment):
         with pytest.raises(UsageError, match="runs already"):
