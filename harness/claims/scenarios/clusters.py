@@ -135,7 +135,7 @@ def _copied(case: str, claim: str, mode: str, pairs: int) -> Scenario:
         pairs,
         fault("copy-data", 14.0, 0.5, "b1", of="a1"),
         required=("split-brain",),
-        allowed=("zombie", "duplicate", "resurrected", "diverged"),
+        allowed=("zombie", "duplicate", "double-delivery", "resurrected", "diverged"),
         besides=(Says("a1", _SAME_ID, times=1), Says("b1", _SAME_ID, times=1)),
     )
 
