@@ -147,7 +147,7 @@ PROBES: Final = (
     Probe(
         id="CL4",
         claim="the node ID is durable; if two brokers have one, since data were copied, each warns of it",
-        source="AMQ 17.2.1",
+        source="AMQ 17.1.3",
         expected="an ID outlives restarts, and goes with the data; two lives with one ID log one warning "
         "each, brokers with data of their own none",
         take=_cl4,

@@ -128,6 +128,13 @@ CLAIMS: Final = SystemClaims(
         _balanced("strict"),
         _redistributed("CL6-moved", 0),
         _redistributed("CL6-off", -1),
+        _redistributed("CL16-groups", 0),
+        _row(
+            "CL21",
+            25.0,
+            fault("slow", 8.0, 4.0, None, shape="one-way", pair="b", direction="from", delay_ms=50.0),
+            spec={"rate": 20.0, "properties": {"*": {"cluster.message-load-balancing": "ON_DEMAND"}}},
+        ),
         _redistributed(
             "CL7-filters",
             5000,
