@@ -200,6 +200,12 @@ def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
                 f"{where}: page-size-bytes is {entry.page_size_bytes}, and max-size-bytes is "
                 f"{entry.max_size_bytes}: the first may not be above half of the second"
             )
+        balancing = None if config.cluster is None else config.cluster.message_load_balancing
+        if entry.redistribution_delay >= 0 and balancing not in (None, "ON_DEMAND"):
+            yield (
+                f"{where}: redistribution-delay is {entry.redistribution_delay}, and "
+                f"cluster.message-load-balancing is {balancing}: redistribution is for ON_DEMAND"
+            )
         if entry.auto_delete_queues_delay and not entry.auto_delete_queues:
             yield (
                 f"{where}: auto-delete-queues-delay is given, and auto-delete-queues is false: no "

@@ -302,6 +302,10 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """Subscriptions of one topic, durable or not. One more is refused; more that are in the store
     stay.
     """
+    redistribution_delay: Unlimited = -1
+    """How long no consumer must have been at a queue before its messages move to brokers where some
+    are (AMQ 17.4). Messages of groups stay. -1: none moves.
+    """
     default_consumer_window: Positive = 1000
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says
     nothing.

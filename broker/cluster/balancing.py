@@ -11,12 +11,15 @@ handler two brokers could pick two owners for it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import chain
 
 from broker.cluster import messages as m
 from broker.cluster.arrivals import Arrivals
 from broker.cluster.bridge import Bridge
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
+from broker.cluster.redistribution import Redistribution
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
@@ -40,6 +43,7 @@ class Balancing:
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
         self._arrivals: Arrivals | None = None
+        self._redistribution: Redistribution | None = None
         self._news: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._mode = membership.section.message_load_balancing
@@ -54,6 +58,8 @@ class Balancing:
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
+        if self._mode == "ON_DEMAND":
+            self._redistribution = Redistribution(engine, self.route, self._elsewhere)
         engine.feeds[DESTINATION] = WatchedValue()
         prefix = engine.settings.forwarding_queue("")
         for name in list(engine.queues):
@@ -78,6 +84,8 @@ class Balancing:
         self._bridges.clear()
         if self._arrivals is not None:
             self._arrivals.stop()
+        if self._redistribution is not None:
+            self._redistribution.stop()
         membership.neighbours.broadcast(m.Consumers({}, whole=True))
 
     def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
@@ -114,6 +122,18 @@ class Balancing:
                 found.append(node_id)
         return found
 
+    def _elsewhere(self, queue: str) -> bool:
+        """Return whether clients consume a queue at another broker."""
+        lives = self._membership.directory.lives().items()
+        return any(
+            node_id != self.node_id and self._remote.get(member.name, {}).get(queue, 0)
+            for node_id, (member, _) in lives
+        )
+
+    def _review(self, queues: Iterable[str]) -> None:
+        if self._redistribution is not None:
+            self._redistribution.review(queues)
+
     def _bridge(self, node_id: str) -> None:
         assert self._engine is not None
         self._bridges[node_id] = Bridge(self._engine, self._membership, node_id)
@@ -127,6 +147,9 @@ class Balancing:
             bridge.wake()
         if self._engine is not None:
             self._engine.feeds[DESTINATION].publish(encoded(self._membership))
+        if self._redistribution is not None:
+            consumed = chain.from_iterable(self._remote.values())
+            self._review(dict.fromkeys((*consumed, *self._redistribution.running)))
 
     def _blob_taken(self, link: ClusterLink, message: m.BlobTaken) -> None:
         for bridge in self._bridges.values():
@@ -138,6 +161,7 @@ class Balancing:
         self._candidates.pop(queue, None)
         if self._engine is None:
             return
+        self._review((queue,))
         self._news[queue] = count
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(COALESCE_S, self._tell)
@@ -158,9 +182,12 @@ class Balancing:
         if self._membership.directory.is_over(link.member):
             return
         if message.whole:
+            former = self._remote.get(link.member.name, {})
             self._remote[link.member.name] = dict(message.counts)
             self._candidates.clear()
+            self._review(dict.fromkeys((*former, *message.counts)))
         else:
             self._remote.setdefault(link.member.name, {}).update(message.counts)
             for queue in message.counts:
                 self._candidates.pop(queue, None)
+            self._review(message.counts)

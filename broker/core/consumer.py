@@ -36,12 +36,13 @@ class QueueConsumer:
     how many messages it may hold unacknowledged. With ``auto`` a message counts as acknowledged
     when it is handed over. An ``internal`` consumer (a cluster bridge) is not counted as one that
     clients brought, nor what it gets as a delivery. ``gone`` is called when its queue is deleted.
-    With a ``selector`` it gets only what matches.
+    With a ``selector`` it gets only what matches. A ``redistributor`` is an internal consumer that
+    takes no messages of groups; it leaves as soon as a client consumes.
     """
 
     __slots__ = (
         "auto", "closed", "deliver", "gone", "internal", "lanes", "leaving", "owned", "paused", "queue",
-        "rotating", "selector", "tags", "unacknowledged", "window",
+        "redistributor", "rotating", "selector", "tags", "unacknowledged", "window",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class QueueConsumer:
         *,
         auto: bool = False,
         internal: bool = False,
+        redistributor: bool = False,
         gone: Callable[[], None] | None = None,
         selector: Selector | None = None,
     ) -> None:
@@ -59,7 +61,8 @@ class QueueConsumer:
         self.deliver = deliver
         self.window = window
         self.auto = auto
-        self.internal = internal
+        self.internal = internal or redistributor
+        self.redistributor = redistributor
         self.gone = gone
         self.selector = selector
         self.closed = False

@@ -35,9 +35,9 @@ async def delete(
         raise QueueInUseError(f"no queue {name!r} here")
     if name.startswith(INTERNAL_PREFIX):
         raise QueueInUseError(f"queue {name!r} is the broker's own")
-    if queue.consumers and not remove_consumers:
+    if queue.client_consumers() and not remove_consumers:
         raise QueueInUseError(
-            f"queue {name!r} has {len(queue.consumers)} consumers: stop them, or give remove-consumers"
+            f"queue {name!r} has {queue.client_consumers()} consumers: stop them, or give remove-consumers"
         )
     if len(queue) and not remove_messages:
         raise QueueInUseError(

@@ -24,8 +24,9 @@ excluded. A clean end (``stop``) records the counts, and then they are exact.
 
 For the cluster: ``route`` decides where a message goes (``Router``), ``subscribe(internal=True)``
 is how a bridge consumes a store-and-forward queue, ``accept_forwarded`` how the other side takes a
-message exactly once, ``consumer_observers`` what on-demand balancing needs, ``feeds`` what clients
-subscribe to under ``$SYS.``.
+message exactly once, ``move`` how a message leaves a queue for another broker,
+``consumer_observers`` and ``queue_observers`` what on-demand balancing and redistribution need,
+``feeds`` what clients subscribe to under ``$SYS.``.
 """
 
 from __future__ import annotations
@@ -126,6 +127,8 @@ class Engine:
         self.feeds: dict[str, WatchedValue] = {}
         self.consumer_observers: list[Callable[[str, int], None]] = []
         """Called with (queue, number of clients' consumers) after each change."""
+        self.queue_observers: list[Callable[[str], None]] = []
+        """Called with the name of each queue that is made."""
         self.on_abandon: list[Callback] = []
         """Called by ``abandon``, to cut connections."""
         self.budget = TurnBudget(seams.turn_watch)
@@ -159,6 +162,8 @@ class Engine:
             queue_id = self.journal.next_id()
             self.journal.append((Operation(ADD, QUEUE, queue_id, name.encode()),))
             queue = self._add_queue(name, queue_id)
+            for observer in self.queue_observers:
+                observer(name)
         return queue
 
     def bind(self, subscription: Subscription, user: str = "") -> Queue:
@@ -234,6 +239,11 @@ class Engine:
         self._check()
         assert queue.idle, f"queue {queue.name} is deleted with {queue.size} bytes in it"
         self._leave_out(queue)
+        for redistributor in queue.consumers:
+            assert redistributor.gone is not None, (
+                "a redistributor that hears nothing of the end of its queue"
+            )
+            redistributor.gone()
         return self._forget(queue)
 
     def browse(self, queue: str | None = None) -> Browsing:
@@ -392,6 +402,7 @@ class Engine:
         window: int | None = None,
         auto: bool = False,
         internal: bool = False,
+        redistributor: bool = False,
         gone: Callback | None = None,
         selector: Selector | None = None,
     ) -> QueueConsumer:
@@ -408,6 +419,7 @@ class Engine:
             known.settings.default_consumer_window if window is None else window,
             auto=auto,
             internal=internal,
+            redistributor=redistributor,
             gone=gone,
             selector=selector,
         )
@@ -701,7 +713,7 @@ class Engine:
         self.memory.give(queue, sum(message.size for message in messages))
         sequence = self.journal.append(operations)
         self.gate.when_durable(sequence, partial(refused, self.budget, arrivals, (), None))
-        if not queue.consumers and queue.settings.auto_delete_queues:
+        if queue.settings.auto_delete_queues and not queue.client_consumers():
             self._reaper.consider(queue)
 
     def _scan(self, queue: Queue) -> bool:
@@ -929,7 +941,7 @@ class Engine:
         if delivery.message.large is not None:
             self.large.settled((delivery.message,))
         self.memory.give(queue, delivery.message.size)
-        if not queue.consumers and queue.settings.auto_delete_queues:
+        if queue.settings.auto_delete_queues and not queue.client_consumers():
             self._reaper.consider(queue)
         if queue.dropped:
             self._dropped.look(queue)

@@ -105,10 +105,11 @@ class Queue:
 
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
-        "_last_place", "_limit", "_plain", "_purges", "_scheduled", "_unowned", "_with_work", "also",
+        "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_unowned",
+        "_with_work", "also",
         "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "forwards",
         "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
-        "paging", "rotation", "settings", "size", "slack", "subscription", "wants",
+        "paging", "rotation", "settings", "size", "slack", "subscription", "unattended_since", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -162,6 +163,9 @@ class Queue:
         self.consumers: dict[QueueConsumer, None] = {}
         self._client_consumers = 0
         """How many of them are not internal: counted, since thousands may leave together."""
+        self._redistributors = 0
+        self.unattended_since = asyncio.get_running_loop().time()
+        """Since when no client consumes it (loop time), while none does."""
         self.rotation: deque[QueueConsumer] = deque()
         self._departed = 0
         """The number of consumers in the rotation that have left."""
@@ -442,8 +446,11 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """No consumer and no message, not even one on its way to the disk or in a transaction."""
-        return not (self.consumers or self.size or len(self))
+        """No consumer and no message, not even one on its way to the disk or in a transaction.
+
+        A redistributor is there for the messages only.
+        """
+        return not (len(self.consumers) > self._redistributors or self.size or len(self))
 
     @property
     def topic(self) -> str | None:
@@ -453,7 +460,11 @@ class Queue:
     @property
     def full(self) -> bool:
         """Must producers wait?"""
-        return self.size >= self._limit + self.slack
+        return self.is_full_with(0)
+
+    def is_full_with(self, size: int) -> bool:
+        """Return whether producers would have to wait if it had so many bytes more."""
+        return self.size + size >= self._limit + self.slack
 
     def paged(self) -> int:
         """How many messages are on pages that were not read yet."""
@@ -573,6 +584,7 @@ class Queue:
         assert consumer not in self.consumers, "a consumer joins twice"
         self.consumers[consumer] = None
         self._client_consumers += not consumer.internal
+        self._redistributors += consumer.redistributor
         if self.filtering is not None:
             self.filtering.join(consumer)
         elif consumer.selector is not None:
@@ -585,6 +597,9 @@ class Queue:
         consumer.closed = True
         del self.consumers[consumer]
         self._client_consumers -= not consumer.internal
+        self._redistributors -= consumer.redistributor
+        if not (consumer.internal or self._client_consumers):
+            self.unattended_since = asyncio.get_running_loop().time()
         self._with_work.pop(consumer, None)
         if consumer.rotating and self.filtering is None:
             self._departed += 1
@@ -802,6 +817,8 @@ class Queue:
     def _oldest_unowned(self) -> Lane | None:
         heap = self._unowned
         plain = self._plain
+        if self._redistributors:  # then nobody else consumes
+            return plain or None
         while heap:
             head, lane = heap[0]
             if lane.owner is None and not lane.held and not lane.delayed and lane.head() == head:

@@ -42,6 +42,11 @@ CONTRADICTIONS = [
     ({"acceptor.websocket-allowed-origins": ["https://shop.example/"]},
      "'https://shop.example/' is no origin"),
     ({"acceptor.websocket-allowed-origins": ["*", "https://shop.example"]}, '"*", which is all sites'),
+    (
+        {"address-settings": [{"match": "q", "redistribution-delay": 0}],
+         "cluster.message-load-balancing": "STRICT"},
+        "address-settings of 'q': redistribution-delay is 0, and cluster.message-load-balancing is STRICT",
+    ),
     ({"admin.port": 61613}, "acceptor.port and admin.port are both 61613"),
     ({"cluster.port": 61612}, "admin.port and cluster.port are both 61612"),
     ({"cluster.connector": "a1:61613"}, "cluster.connector and cluster.stomp-connector are both a1:61613"),

@@ -278,7 +278,7 @@ def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **f
     return Scenario(
         id=f"CL6-{case}", claim=claim, source="AMQ 17.4", spec=spec,
         schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
-        guards=at_stake("heal:late-start-1"), own_lacks="redistribution of messages", **fields,
+        guards=at_stake("heal:late-start-1"), **fields,
     )  # fmt: skip
 
 
@@ -296,7 +296,7 @@ def _filtered(case: str, claim: str, *besides: Expectation, **fields: Any) -> Sc
     return Scenario(
         id=f"CL7-{case}", claim=claim, source="AMQ 17.4.1.1", spec=spec,
         schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
-        guards=at_stake("heal:late-start-1"), own_lacks="redistribution of messages", **fields,
+        guards=at_stake("heal:late-start-1"), **fields,
     )  # fmt: skip
 
 
@@ -316,7 +316,7 @@ def _flooded(case: str, claim: str, limit: int, behavior: str, *besides: Expecta
     )  # fmt: skip
 
 
-OTHERS_ONLY: Final = (
+REDISTRIBUTION: Final = (
     _redistributed(
         "moved",
         "redistribution-delay 0: messages that wait at a broker without consumers move to one that has some",
@@ -355,8 +355,11 @@ OTHERS_ONLY: Final = (
         schedule=faults(fault("late-start", 0.0, 20.0, "b1")),
         besides=(Moved(of="a1", least=0, most=0),),
         guards=at_stake("heal:late-start-1"),
-        own_lacks="redistribution of messages",
     ),
+)
+
+
+OTHERS_ONLY: Final = (
     Scenario(
         id="CL21",
         claim="ON_DEMAND: a message goes to a broker whose consumers want it, by their filters",

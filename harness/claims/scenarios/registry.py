@@ -38,6 +38,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *transactions.SCENARIOS,
     *subscriptions.SCENARIOS,
     *clusters.SCENARIOS,
+    *clusters.REDISTRIBUTION,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY

@@ -9,6 +9,7 @@ from mutants.changed import Replacement
 from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 
 _BALANCING: Final = "broker/cluster/balancing.py"
+_REDISTRIBUTION: Final = "broker/cluster/redistribution.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _LINK: Final = "broker/cluster/link.py"
@@ -94,6 +95,34 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         '        strict = self._mode == "STRICT"\n',
         "        strict = False\n",
         fails="none of stuck",
+    ),
+    "CL6-moved": without(
+        "messages stay where they wait, whoever has consumers",
+        _REDISTRIBUTION,
+        "            self._begin(name)\n",
+        "            pass\n",
+        fails="found stuck",
+    ),
+    "CL6-off": without(
+        "redistribution-delay -1 is taken for 0",
+        _REDISTRIBUTION,
+        "delay_ms < 0",
+        "False",
+        fails="none of stuck",
+    ),
+    "CL7-filters": without(
+        "a consumer here does not prevent that messages move to another broker",
+        _REDISTRIBUTION,
+        " or queue.client_consumers()",
+        "",
+        fails="none of stuck",
+    ),
+    "CL16-groups": without(
+        "messages of groups move, too",
+        "broker/core/queue.py",
+        "        if self._redistributors:  # then nobody else consumes\n",
+        "        if False:\n",
+        fails="messages were delivered by another broker",
     ),
     "CL1-symmetric": Refuter(
         without="a bridge deletes messages before the other broker has confirmed them",
