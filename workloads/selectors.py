@@ -5,7 +5,8 @@ want all. They come and go, and messages that no present consumer wants wait. Th
 that is left.
 
 With ``select_by_pair`` the consumers of one pair want the same, those of the next pair the rest,
-and so does the drain at each pair. A message that nobody wants where it is must move.
+and so does the drain at nodes that ``drain_at`` names. A message that nobody wants where it is must
+move.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ class SelectorsLoad(Load):
         return pairs
 
     async def drain(self, context: WorkloadContext) -> None:
-        """Consume the messages that are left on every pair, or those that consumers there want."""
+        """Consume the messages that are left on every pair, or what is wanted at named nodes."""
         stations = draining(context, self.queues(context), self._sessions, Chooser)
-        if context.spec.select_by_pair:
+        if context.spec.select_by_pair and context.spec.drain_at:
             for pair, consumer in stations:
                 consumer.wanted = _wanted_at(context, pair)
         await drain(context, stations, self._unclean_at)

@@ -2,28 +2,39 @@
 
 It rests on counts of consumers, and uses bridges.
 
-ON_DEMAND: round robin over the brokers whose queue has consumers, this broker among them; if no
-queue has any, the message stays here. STRICT: round robin over all live brokers, with or without
-consumers. OFF: always here. No broker is chosen for a message with a group: without a grouping
-handler two brokers could pick two owners for it.
+ON_DEMAND: round robin over the brokers whose queue has consumers that want the message, by their
+selectors, this broker among them; if none has any, the message stays here. STRICT: round robin over
+all live brokers, with or without consumers. OFF: always here. No broker is chosen for a message
+with a group: without a grouping handler two brokers could pick two owners for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from broker.cluster import messages as m
 from broker.cluster.arrivals import Arrivals
 from broker.cluster.bridge import Bridge
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
-from broker.cluster.redistribution import Redistribution
+from broker.cluster.redistribution import Demand, Redistribution
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
+from broker.core.filtering import headers_of
 from broker.core.message import Message
+from broker.core.selector import Selector, SelectorError, compile_selector, ungrouped
+from broker.turn_budget import TEST
+
+_log = logging.getLogger(__name__)
+
+SELECTORS_MAX: Final = 32
+CHARACTERS_MAX: Final = 8192
+"""If the consumers of a queue have more selectors, or longer ones, others take them to want all."""
 
 COALESCE_S = 0.02
 """The time within which changes in the numbers of consumers are sent together."""
@@ -38,8 +49,13 @@ class Balancing:
         self._engine: Engine | None = None
         self._remote: dict[str, dict[str, int]] = {}
         """Broker -> queue -> number of consumers, as that broker told us."""
-        self._candidates: dict[str, list[str | None]] = {}
-        """Queue -> the nodes that get its next messages, in turn; None stands for us."""
+        self._filters: dict[str, dict[str, tuple[Selector, ...]]] = {}
+        """Broker -> queue -> the selectors of its consumers there, if all have one."""
+        self._candidates: dict[str, list[tuple[str | None, Sequence[Selector]]]] = {}
+        """Queue -> the nodes that get its next messages, in turn; None stands for us.
+
+        With the selectors of the consumers there, if all have one.
+        """
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
         self._arrivals: Arrivals | None = None
@@ -59,7 +75,7 @@ class Balancing:
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
         if self._mode == "ON_DEMAND":
-            self._redistribution = Redistribution(engine, self.route, self._elsewhere)
+            self._redistribution = Redistribution(engine, self.route, self._demand)
         engine.feeds[DESTINATION] = WatchedValue()
         prefix = engine.settings.forwarding_queue("")
         for name in list(engine.queues):
@@ -88,7 +104,7 @@ class Balancing:
             self._redistribution.stop()
         membership.neighbours.broadcast(m.Consumers({}, whole=True))
 
-    def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
+    def route(self, queue: str, message: Message) -> str | None:
         """Return the node ID for a message, None for this broker; see ``Router``.
 
         Connections outlive the balancing of a broker that stops by one turn of the loop, and a
@@ -99,36 +115,49 @@ class Balancing:
         candidates = self._candidates.get(queue)
         if candidates is None:
             candidates = self._candidates[queue] = self._find(queue)
-        if len(candidates) < 2:
-            node_id = candidates[0] if candidates else None
-        else:
-            turn = self._turn.get(queue, 0)
-            self._turn[queue] = turn + 1
-            node_id = candidates[turn % len(candidates)]
-        if node_id is not None and node_id not in self._bridges:
-            self._bridge(node_id)
-        return node_id
+        turn = self._turn.get(queue, 0) if len(candidates) > 1 else 0
+        for tried in range(turn, turn + len(candidates)):
+            node_id, selectors = candidates[tried % len(candidates)]
+            if selectors and not self._wanted(message, selectors):
+                continue
+            if len(candidates) > 1:
+                self._turn[queue] = tried + 1
+            if node_id is not None and node_id not in self._bridges:
+                self._bridge(node_id)
+            return node_id
+        return None
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _find(self, queue: str) -> list[str | None]:
+    def _find(self, queue: str) -> list[tuple[str | None, Sequence[Selector]]]:
         assert self._engine is not None
         if self._mode == "OFF":
             return []
         strict = self._mode == "STRICT"
-        found: list[str | None] = [None] if strict or self._engine.consumers(queue) else []
+        found: list[tuple[str | None, Sequence[Selector]]] = []
+        if strict or self._engine.consumers(queue):
+            found.append((None, () if strict else _few(self._engine.selectors(queue))))
         for node_id, (member, _) in sorted(self._membership.directory.lives().items()):
             if node_id != self.node_id and (strict or self._remote.get(member.name, {}).get(queue, 0)):
-                found.append(node_id)
+                found.append((node_id, () if strict else self._filters.get(member.name, {}).get(queue, ())))
         return found
 
-    def _elsewhere(self, queue: str) -> bool:
-        """Return whether clients consume a queue at another broker."""
-        lives = self._membership.directory.lives().items()
-        return any(
-            node_id != self.node_id and self._remote.get(member.name, {}).get(queue, 0)
-            for node_id, (member, _) in lives
-        )
+    def _wanted(self, message: Message, selectors: Sequence[Selector]) -> bool:
+        """Return whether a message matches one of these selectors."""
+        assert self._engine is not None
+        self._engine.budget.spend(TEST + sum(selector.terms for selector in selectors))
+        headers = headers_of(message)
+        return any(selector.matches(headers) for selector in selectors)
+
+    def _demand(self, queue: str) -> Demand | None:
+        """Return what clients at other brokers want of a queue that none consumes here, or None."""
+        candidates = self._find(queue)
+        if not candidates:
+            return None
+        if not all(selectors for _, selectors in candidates):
+            return Demand(None)
+        selectors = chain.from_iterable(selectors for _, selectors in candidates)
+        return Demand(ungrouped(tuple(dict.fromkeys(selectors))))
 
     def _review(self, queues: Iterable[str]) -> None:
         if self._redistribution is not None:
@@ -143,6 +172,7 @@ class Balancing:
         linked = {member.name for member, _ in self._membership.neighbours.linked()}
         for name in [name for name in self._remote if name not in linked]:
             del self._remote[name]
+            self._filters.pop(name, None)
         for bridge in self._bridges.values():
             bridge.wake()
         if self._engine is not None:
@@ -169,25 +199,54 @@ class Balancing:
     def _tell(self) -> None:
         self._timer = None
         news, self._news = self._news, {}
-        self._membership.neighbours.broadcast(m.Consumers(news, whole=False))
+        self._membership.neighbours.broadcast(self._consumers(news, whole=False))
 
     def _greet(self, link: ClusterLink) -> None:
         engine = self._engine
         if engine is not None:
             counts = {name: count for name in engine.queues if (count := engine.consumers(name))}
-            link.send(m.Consumers(counts, whole=True))
+            link.send(self._consumers(counts, whole=True))
+
+    def _consumers(self, counts: dict[str, int], *, whole: bool) -> m.Consumers:
+        """Return the news of so many consumers, with their selectors as far as these are few."""
+        assert self._engine is not None
+        selectors = {}
+        for queue in counts:
+            if few := _few(self._engine.selectors(queue)):
+                selectors[queue] = tuple(sorted(selector.text for selector in few))
+        return m.Consumers(counts, whole=whole, selectors=selectors)
 
     def _consumers_told(self, link: ClusterLink, message: m.Consumers) -> None:
         assert link.member is not None
         if self._membership.directory.is_over(link.member):
             return
+        filters = self._filters.setdefault(link.member.name, {})
         if message.whole:
             former = self._remote.get(link.member.name, {})
             self._remote[link.member.name] = dict(message.counts)
+            filters.clear()
             self._candidates.clear()
+            filters.update(_compiled(message))
             self._review(dict.fromkeys((*former, *message.counts)))
         else:
             self._remote.setdefault(link.member.name, {}).update(message.counts)
             for queue in message.counts:
                 self._candidates.pop(queue, None)
+                filters.pop(queue, None)
+            filters.update(_compiled(message))
             self._review(message.counts)
+
+
+def _few(selectors: Sequence[Selector]) -> Sequence[Selector]:
+    """Return these selectors, or none if they are too many or too long to be looked at."""
+    is_few = len(selectors) <= SELECTORS_MAX and sum(len(each.text) for each in selectors) <= CHARACTERS_MAX
+    return selectors if is_few else ()
+
+
+def _compiled(message: m.Consumers) -> Iterator[tuple[str, tuple[Selector, ...]]]:
+    """Yield the selectors of each queue whose consumers have some; without those we cannot read."""
+    for queue, texts in message.selectors.items():
+        try:
+            yield queue, tuple(map(compile_selector, texts))
+        except SelectorError as error:
+            _log.warning("cluster: a selector of consumers of queue %r is not understood: %s", queue, error)

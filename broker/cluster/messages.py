@@ -181,10 +181,14 @@ class Leaving(LinkMessage, frozen=True):
 
 
 class Consumers(LinkMessage, frozen=True):
-    """Numbers of clients' consumers of the sender's queues; ``whole``: other queues have none."""
+    """Numbers of clients' consumers of the sender's queues; ``whole``: other queues have none.
+
+    ``selectors`` are those of a queue whose consumers all have one: they want nothing else.
+    """
 
     counts: dict[str, int]
     whole: bool
+    selectors: dict[str, tuple[str, ...]] = {}
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,17 +14,27 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
 from broker.core.message import Message
+from broker.core.selector import Selector
 from broker.storage.errors import JournalError
 
 WINDOW: Final = 100
 """The most messages of a queue that are taken for one entry."""
 FULL_S: Final = 0.5
 """The pause when the store-and-forward queue of the chosen broker has no room (s)."""
+
+
+class Demand(NamedTuple):
+    """The demand of other brokers' consumers for a queue.
+
+    ``selector`` matches what they want of the messages without a group; None: they want all.
+    """
+
+    selector: Selector | None
 
 
 class Redistribution:
@@ -35,18 +45,18 @@ class Redistribution:
     Args:
         engine: the engine; changes of its consumers and queues are noticed by themselves.
         route: returns the node ID of the broker that gets the next message of a queue, or None.
-        elsewhere: returns whether clients consume a queue at another broker.
+        demand: returns what clients at other brokers want of a queue; None: no client consumes it.
     """
 
     def __init__(
         self,
         engine: Engine,
         route: Callable[[str, Message], str | None],
-        elsewhere: Callable[[str], bool],
+        demand: Callable[[str], Demand | None],
     ) -> None:
         self._engine = engine
         self._route = route
-        self._elsewhere = elsewhere
+        self._demand = demand
         self._redistributors: dict[str, QueueConsumer] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
@@ -81,17 +91,22 @@ class Redistribution:
         delay_ms = (
             -1 if queue is None or queue.forwards or name[0] == "/" else queue.settings.redistribution_delay
         )
-        if queue is None or delay_ms < 0 or queue.client_consumers() or not self._elsewhere(name):
+        demand = None
+        if queue is not None and delay_ms >= 0 and not queue.client_consumers():
+            demand = self._demand(name)
+        if queue is None or demand is None:
             self._end(name)
             return
-        if name in self._redistributors:
+        redistributor = self._redistributors.get(name)
+        if redistributor is not None and redistributor.selector == demand.selector:
             return
+        self._end(name)
         loop = asyncio.get_running_loop()
         due = queue.unattended_since + delay_ms / 1000
         if due > loop.time():
             self._review_at(name, due)
         else:
-            self._begin(name)
+            self._begin(name, demand)
 
     def _review_at(self, name: str, due: float) -> None:
         timer = self._timers.pop(name, None)
@@ -103,7 +118,7 @@ class Redistribution:
         del self._timers[name]
         self._review(name)
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, demand: Demand) -> None:
         loop = asyncio.get_running_loop()
 
         def deliver(delivery: Delivery) -> None:
@@ -115,7 +130,7 @@ class Redistribution:
 
         try:
             self._redistributors[name] = self._engine.subscribe(
-                name, deliver, window=WINDOW, redistributor=True, gone=gone
+                name, deliver, window=WINDOW, redistributor=True, gone=gone, selector=demand.selector
             )
         except (DemotedError, JournalError):
             return  # the broker ends, and says why

@@ -262,6 +262,11 @@ class Engine:
         known = self.queues.get(queue)
         return known.client_consumers() if known else 0
 
+    def selectors(self, queue: str) -> Sequence[Selector]:
+        """Return the distinct selectors of clients' consumers of a queue, if each has one."""
+        known = self.queues.get(queue)
+        return known.client_selectors() if known else ()
+
     async def purge(self, queue: str) -> int:
         """Delete what waits in the queue now and no consumer holds.
 

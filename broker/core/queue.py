@@ -32,6 +32,7 @@ from broker.core.groups import RANK, Lane
 from broker.core.message import Message
 from broker.core.pages import Page
 from broker.core.properties import DEFAULT_PRIORITY, changes_expiry
+from broker.core.selector import Selector
 from broker.core.subscription import Subscription
 from broker.storage.records import Record
 from broker.turn_budget import ARRIVAL, DELIVERY, REMOVAL, Line, TurnBudget
@@ -105,7 +106,8 @@ class Queue:
 
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
-        "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_unowned",
+        "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
+        "_unowned",
         "_with_work", "also",
         "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "forwards",
         "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
@@ -164,6 +166,8 @@ class Queue:
         self._client_consumers = 0
         """How many of them are not internal: counted, since thousands may leave together."""
         self._redistributors = 0
+        self._selectors: Counter[Selector] | None = None
+        """How many clients' consumers have each selector; None until one has."""
         self.unattended_since = asyncio.get_running_loop().time()
         """Since when no client consumes it (loop time), while none does."""
         self.rotation: deque[QueueConsumer] = deque()
@@ -475,6 +479,11 @@ class Queue:
         """How many consumers clients have brought."""
         return self._client_consumers
 
+    def client_selectors(self) -> Sequence[Selector]:
+        """Return the distinct selectors of clients' consumers, if each of them has one."""
+        selectors = self._selectors
+        return [*selectors] if selectors and selectors.total() == self._client_consumers else ()
+
     def unacknowledged(self) -> int:
         """How many messages consumers hold."""
         return sum(len(consumer.unacknowledged) for consumer in self.consumers)
@@ -585,6 +594,9 @@ class Queue:
         self.consumers[consumer] = None
         self._client_consumers += not consumer.internal
         self._redistributors += consumer.redistributor
+        if consumer.selector is not None and not consumer.internal:
+            self._selectors = self._selectors or Counter()
+            self._selectors[consumer.selector] += 1
         if self.filtering is not None:
             self.filtering.join(consumer)
         elif consumer.selector is not None:
@@ -598,6 +610,10 @@ class Queue:
         del self.consumers[consumer]
         self._client_consumers -= not consumer.internal
         self._redistributors -= consumer.redistributor
+        if consumer.selector is not None and not consumer.internal:
+            assert self._selectors is not None, "a consumer leaves that is not there"
+            self._selectors[consumer.selector] -= 1
+            self._selectors = +self._selectors or None
         if not (consumer.internal or self._client_consumers):
             self.unattended_since = asyncio.get_running_loop().time()
         self._with_work.pop(consumer, None)

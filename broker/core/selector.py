@@ -107,6 +107,17 @@ def compile_selector(text: str, bounds: SelectorBounds | None = None) -> Selecto
     return selector
 
 
+def ungrouped(selectors: Sequence[Selector]) -> Selector:
+    """Return a selector of the messages without a group that one of these selectors matches."""
+    return Selector(
+        "\n".join(("ungrouped:", *sorted(selector.text for selector in selectors))),
+        lambda headers: (
+            "JMSXGroupID" not in headers and any(selector.matches(headers) for selector in selectors)
+        ),
+        sum(selector.terms for selector in selectors) + 1,
+    )
+
+
 def _compile(text: str, bounds: SelectorBounds | None) -> Selector:
     convert = hyphenated = False
     start = len(text) - len(text.lstrip())

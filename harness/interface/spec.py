@@ -311,8 +311,8 @@ class TestSpec(
     select_by_pair: Annotated[
         bool,
         Field(
-            "Consumers of one pair all select the same messages of queues, also in the drain; those of the "
-            "next pair select the others",
+            "Consumers of one pair all select the same messages of queues, also in a drain at named nodes; "
+            "those of the next pair select the others",
             "--select-by-pair",
         ),
     ] = False

@@ -56,9 +56,12 @@ def test_one_consumer_alone_takes_all():
 @pytest.mark.parametrize(("consumers", "pairs"), [(2, 2), (3, 3)])
 def test_selected_by_pair_nobody_takes_at_a_broker_what_its_consumers_do_not_want(consumers, pairs):
     given = {**GIVEN, "pairs": pairs, "policy": "standalone", "consumers": consumers, "time_limit_s": 4.0}
+    at = ("a1", "b1", "c1")[:pairs]
     off = {"*": {"cluster.message-load-balancing": "OFF"}}
     ran = simulate(
-        specs.build({**given, "select_by_pair": True, "consume_at": ("a1", "b1"), "properties": off})
+        specs.build(
+            {**given, "select_by_pair": True, "consume_at": ("a1", "b1"), "drain_at": at, "properties": off}
+        )
     )
     assert ran.grave == {"stuck"}
     by_session, colour = wanted(ran.rows), colours(ran.rows)

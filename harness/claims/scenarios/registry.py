@@ -38,7 +38,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *transactions.SCENARIOS,
     *subscriptions.SCENARIOS,
     *clusters.SCENARIOS,
-    *clusters.REDISTRIBUTION,
+    *clusters.BETWEEN_BROKERS,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY

@@ -1,11 +1,17 @@
 """Which broker of a cluster gets a message."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
-from members import Hub
+import pytest
+from members import Hub, until
+from sites import Site
 
+from broker.cluster import balancing as balancing_module
+from broker.cluster import messages as m
 from broker.cluster.balancing import Balancing
 from broker.core.message import Message
+from broker.core.selector import compile_selector
 
 
 def test_what_is_sent_while_the_broker_stops_stays_here():
@@ -15,8 +21,117 @@ def test_what_is_sent_while_the_broker_stops_stays_here():
             balancing = Balancing(a, "node-a")
             balancing.detach()
             assert balancing.route("never-asked-for", Message("never-asked-for", b"", b"x")) is None
-            balancing._candidates["q"] = ["node-b"]
+            balancing._candidates["q"] = [("node-b", ())]
             assert balancing.route("q", Message("q", b"", b"x")) is None
             assert not balancing._bridges
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def three():
+    """Brokers a, b and c that balance, each with an engine of its own."""
+    async with Hub() as hub:
+        members = [await hub.add(name, *"abc"[:number]) for number, name in enumerate("abc")]
+        pairs = {}
+        for name, member in zip("abc", members, strict=True):
+            broker = await Site.start(f"node-{name}")
+            pairs[name] = broker, Balancing(member, f"node-{name}")
+            pairs[name][1].attach(broker.engine)
+        await until(lambda: all(len(member.directory.lives()) >= 2 for member in members), "all are linked")
+        yield pairs
+        for _, balancing in pairs.values():
+            balancing.detach()
+
+
+def consume(site, selector=None):
+    compiled = None if selector is None else compile_selector(selector)
+    return site.engine.subscribe("q", lambda _: None, selector=compiled)
+
+
+def chosen(balancing, *colours):
+    messages = [Message("q", f"colour:{colour}\n".encode(), b"") for colour in colours]
+    return [balancing.route("q", message) for message in messages]
+
+
+RED, BLUE, ALSO_RED = "colour = 'red'", "colour = 'blue'", "colour IN ('red')"
+
+
+def test_a_message_goes_in_turn_to_the_brokers_whose_consumers_want_it():
+    async def scenario():
+        async with three() as brokers:
+            (a, balancing), (b, _), (c, _) = brokers.values()
+            consumers = [consume(b, text) for text in (RED, BLUE)]
+            consumers.append(consume(c, ALSO_RED))
+            await until(lambda: len(balancing._filters.get("c", {})) == 1, "c's are known")
+            await until(lambda: len(balancing._filters.get("b", {}).get("q", ())) == 2, "b's are known")
+            assert chosen(balancing, "red", "red", "blue", "red") == ["node-b", "node-c", "node-b", "node-c"]
+            assert chosen(balancing, "green") == [None]
+            consumers.append(consume(a, RED))
+            assert sorted(map(str, chosen(balancing, "red", "red", "red"))) == ["None", "node-b", "node-c"]
+            assert chosen(balancing, "blue", "blue") == ["node-b", "node-b"]
+            consumers.append(consume(b))
+            await until(lambda: not balancing._filters["b"], "one of b's wants all")
+            assert chosen(balancing, "green", "green") == ["node-b", "node-b"]
+            b.engine.unsubscribe(consumers.pop())
+            await until(lambda: balancing._filters["b"], "none of b's wants all any more")
+            b.engine.unsubscribe(consumers[0])
+            await until(lambda: len(balancing._filters["b"]["q"]) == 1, "nobody at b wants red")
+            assert sorted(map(str, chosen(balancing, "red", "red"))) == ["None", "node-c"]
+
+    asyncio.run(scenario())
+
+
+def test_the_selectors_of_a_broker_that_is_met_later_are_known_and_forgotten_with_it():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            balancing = Balancing(a, "node-a")
+            balancing.attach((await Site.start("node-a")).engine)
+            b = await hub.add("b", "a")
+            broker = await Site.start("node-b")
+            consume(broker, RED)
+            there = Balancing(b, "node-b")
+            there.attach(broker.engine)
+            await until(lambda: balancing._filters.get("b", {}).get("q"), "b's consumer is known")
+            there.detach()
+            await until(lambda: not balancing._remote["b"], "b has none any more")
+            assert not balancing._filters["b"]
+            await b.stop()
+            await until(lambda: "b" not in balancing._remote, "b is gone")
+            assert not balancing._filters
+            balancing.detach()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("bound", ["SELECTORS_MAX", "CHARACTERS_MAX"])
+def test_consumers_with_too_many_selectors_count_as_those_that_want_all(bound, monkeypatch):
+    monkeypatch.setattr(balancing_module, bound, 1)
+
+    async def scenario():
+        async with three() as brokers:
+            (_, balancing), (b, _), _ = brokers.values()
+            consumers = [consume(b, text) for text in (RED, BLUE)]
+            await until(lambda: balancing._remote.get("b", {}).get("q") == len(consumers), "b's are known")
+            assert chosen(balancing, "green") == ["node-b"]
+
+    asyncio.run(scenario())
+
+
+def test_selectors_that_are_not_understood_count_as_none(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            await hub.add("b", "a")
+            await until(a.directory.lives, "linked")
+            balancing = Balancing(a, "node-a")
+            balancing.attach((await Site.start("node-a")).engine)
+            news = m.Consumers({"q": 1, "r": 1}, whole=True, selectors={"q": ("a = = 1",), "r": (RED,)})
+            balancing._consumers_told(a.neighbours.link_to("b"), news)
+            assert [*balancing._filters["b"]] == ["r"]
+            assert "a selector of consumers of queue 'q' is not understood" in caplog.text
+            assert chosen(balancing, "green") == ["node-b"]
+            balancing.detach()
 
     asyncio.run(scenario())

@@ -8,7 +8,8 @@ from sites import Site
 from stateful.virtual_loop import VirtualLoop
 
 from broker.cluster import redistribution
-from broker.cluster.redistribution import Redistribution
+from broker.cluster.redistribution import Demand, Redistribution
+from broker.core.selector import compile_selector, ungrouped
 
 B, C = (f"$.artemis.internal.sf.my-cluster.{node_id}" for node_id in "bc")
 
@@ -28,8 +29,9 @@ class Cluster:
     def __init__(self, site, **consumed):
         self.site = site
         self.consumed = consumed
+        self.selector = None
         self._turn = itertools.count()
-        self.redistribution = Redistribution(site.engine, self.route, self.elsewhere)
+        self.redistribution = Redistribution(site.engine, self.route, self.demand)
 
     @classmethod
     async def start(cls, *, consumed=None, **address):
@@ -39,15 +41,15 @@ class Cluster:
         nodes = [node for node, queues in self.consumed.items() if queue in queues]
         return nodes[next(self._turn) % len(nodes)] if nodes else None
 
-    def elsewhere(self, queue):
-        return any(queue in queues for queues in self.consumed.values())
+    def demand(self, queue):
+        return Demand(self.selector) if any(queue in queues for queues in self.consumed.values()) else None
 
     def review(self):
         self.redistribution.review(["q"])
 
-    async def send(self, *texts, group=None, queue="q"):
+    async def send(self, *texts, group=None, queue="q", headers=b""):
         for text in texts:
-            message = await self.site.message(text, group=group)
+            message = await self.site.message(text, group=group, headers=headers)
             message.target = queue
             self.site.engine.send(queue, message)
         await self.site.engine.flushed()
@@ -253,3 +255,35 @@ def test_nothing_moves_after_the_end(end):
         assert len(cluster.stored()) + len(cluster.stored(B)) == 1
 
     run(scenario)
+
+
+def test_only_what_consumers_elsewhere_want_moves_and_the_rest_when_somebody_wants_it():
+    async def scenario():
+        cluster = await Cluster.start(redistribution_delay=0)
+        cluster.selector = ungrouped([compile_selector("text IN ('1', '3', 'g')")])
+        cluster.review()
+        await cluster.send("g", group="g", headers=b"JMSXGroupID:g\n")
+        await cluster.send("0", "1", "2", "3")
+        await asyncio.sleep(1)
+        assert (cluster.stored(), cluster.stored(B)) == (["g", "0", "2"], ["1", "3"])
+        cluster.selector = ungrouped([compile_selector("text = '2'")])
+        cluster.review()
+        await asyncio.sleep(1)
+        assert (cluster.stored(), cluster.stored(B)) == (["g", "0"], ["1", "3", "2"])
+        cluster.selector = None
+        cluster.review()
+        await asyncio.sleep(1)
+        assert (cluster.stored(), cluster.stored(B)) == (["g"], ["1", "3", "2", "0"])
+
+    run(scenario)
+
+
+def test_a_selector_of_several_matches_what_any_of_them_does_outside_of_groups():
+    either = ungrouped([compile_selector("a = '1'"), compile_selector("b = '2'")])
+    assert either.matches({"a": "1"})
+    assert either.matches({"b": "2", "a": "7"})
+    assert not either.matches({"a": "2"})
+    assert not either.matches({"a": "1", "JMSXGroupID": "g"})
+    assert either == ungrouped([compile_selector("b = '2'"), compile_selector("a = '1'")])
+    assert either != ungrouped([compile_selector("a = '1'")])
+    assert ungrouped([compile_selector("a = '1'")]) != compile_selector("a = '1'")

@@ -113,7 +113,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL7-filters": without(
         "a consumer here does not prevent that messages move to another broker",
         _REDISTRIBUTION,
-        " or queue.client_consumers()",
+        " and not queue.client_consumers()",
         "",
         fails="none of stuck",
     ),
@@ -123,6 +123,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "        if self._redistributors:  # then nobody else consumes\n",
         "        if False:\n",
         fails="messages were delivered by another broker",
+    ),
+    "CL21": without(
+        "messages go to any broker with consumers, whatever these want",
+        _BALANCING,
+        "            if selectors and not self._wanted(message, selectors):\n",
+        "            if False:\n",
+        fails=_SHARES,
     ),
     "CL1-symmetric": Refuter(
         without="a bridge deletes messages before the other broker has confirmed them",
