@@ -332,8 +332,8 @@ BETWEEN_BROKERS: Final = (
     ),
     _filtered(
         "filters",
-        "redistribution does not look at filters: a message that only consumers at b1 want stays at a1, "
-        "since a1 has a consumer, and is stuck",
+        "a consumer prevents redistribution, whatever its filter: a message that only consumers at b1 want "
+        "stays at a1, and is stuck",
         Exactly(finding="stuck", broker="a1"),
         required=("stuck",),
     ),
