@@ -18,6 +18,7 @@ from harness.claims.scenarios.expectations import (
     Moved,
     Reported,
     Says,
+    Shares,
     SlowestSend,
     Takeovers,
 )
@@ -128,12 +129,18 @@ CLAIMS: Final = SystemClaims(
         _balanced("strict"),
         _redistributed("CL6-moved", 0),
         _redistributed("CL6-off", -1),
-        _redistributed("CL16-groups", 0),
+        _redistributed(
+            "CL16-groups",
+            0,
+            besides=(Moved(least=20, of="a1", by="b1"),),
+            departure=Departure(reason="messages of groups are redistributed, too"),
+        ),
         _row(
             "CL21",
             25.0,
             fault("slow", 8.0, 4.0, None, shape="one-way", pair="b", direction="from", delay_ms=50.0),
             spec={"rate": 20.0, "properties": {"*": {"cluster.message-load-balancing": "ON_DEMAND"}}},
+            besides=(Shares(sent_at="a1", brokers={"a1": (140, 210), "b1": (290, 370)}),),
         ),
         _redistributed(
             "CL7-filters",
