@@ -149,10 +149,15 @@ class _BodyArrival:
 def _accept(engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: Blob | None) -> None:
     """Take messages; the answer goes out when all of them are durable.
 
-    ``body`` is that of the only message, if it is a large one.
+    ``body`` is that of the only message, if it is a large one; else of one that was given up.
     """
-    first = request.messages[0]
-    if first.blob is not None and not _is_whole(first.blob, body) and not engine.was_forwarded(first.id):
+    if len(request.messages) > 1 or request.messages[0].blob is None:
+        _release(engine, body)
+        body = None
+    if any(
+        sent.blob is not None and not _is_whole(sent.blob, body) and not engine.was_forwarded(sent.id)
+        for sent in request.messages
+    ):
         _release(engine, body)
         link.send(m.Forwarded(request.number, 0, "the body of a large message did not come"))
         return

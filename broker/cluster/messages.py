@@ -10,11 +10,12 @@ other later.
 from __future__ import annotations
 
 import struct
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
-from broker.core.identity import MessageId
+from broker.core.identity import Count, MessageId, Name
 from broker.core.message import Message
 from broker.core.properties import unpack
 from broker.storage.blobs import Blob
@@ -197,14 +198,16 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ``closes``: it ends its group. ``deliveries`` and ``refusals`` count those to clients so far.
     ``properties`` are packed ones, b"" for none; ``headers`` are header lines. With a ``blob``, the
     body is large and came before, in chunks; ``body`` has only its beginning.
+
+    What does not fit into a record is refused here: half of it would be stored before that shows.
     """
 
     id: MessageId
-    target: str
-    group: str | None
+    target: Annotated[Name, Meta(min_length=1)]
+    group: Name | None
     closes: bool
-    deliveries: int
-    refusals: int
+    deliveries: Count
+    refusals: Count
     properties: bytes
     headers: bytes
     body: bytes
@@ -247,8 +250,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ForwardRequest(Request, frozen=True, tag="Forward"):
     """Messages for the receiver, from the store-and-forward queue of the node ID ``sender``."""
 
-    sender: str
-    messages: tuple[Envelope, ...]
+    sender: Name
+    messages: Annotated[tuple[Envelope, ...], Meta(min_length=1)]
 
 
 class BodyRequest(Request, frozen=True):

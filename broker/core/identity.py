@@ -13,11 +13,17 @@ Packed: record u64, moves u32, bytes of the node ID u16, the node ID in UTF-8.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 _HEAD: Final = struct.Struct("<QIH")
+
+Name = Annotated[str, Meta(max_length=(2**16 - 1) // 4)]
+"""A text whose UTF-8 always fits into a record that counts its bytes as u16."""
+Count = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+"""A number that fits into a record as u32."""
 
 
 class MessageId(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -30,9 +36,9 @@ class MessageId(msgspec.Struct, frozen=True, array_like=True, gc=False):
     collector would look at all of them again and again.
     """
 
-    origin: str
-    record: int
-    moves: int = 0
+    origin: Name
+    record: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    moves: Count = 0
 
     def moved(self) -> MessageId:
         """Return the identity under which the message leaves a main queue for another broker."""

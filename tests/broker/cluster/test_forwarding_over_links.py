@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from sites import CALL_TIMEOUT_S, TTL_S, Road, Site, body
 from stateful.machines import CHECKS, factor
 from stateful.virtual_loop import VirtualLoop
@@ -15,9 +16,10 @@ from broker.cluster import bridge as bridges
 from broker.cluster import messages as m
 from broker.cluster.arrivals import Arrivals
 from broker.cluster.blobs import WINDOW_BYTES, BlobSender
+from broker.cluster.link import LinkError
 from broker.core.identity import MessageId
 from broker.core.properties import DEFAULT_PRIORITY, Properties
-from broker.storage.blobs import CHUNK
+from broker.storage.blobs import CHUNK, Blob
 from broker.storage.directory import DirectoryVolume
 
 LIFE_S = 10_000
@@ -412,5 +414,70 @@ def test_a_large_body_needs_two_windows_of_memory_and_no_heartbeat_waits_for_it(
         assert (there.large.size, there.large.checksum) == (size, message.large.checksum)
         for volume in volumes:
             await volume.close()
+
+    run(scenario)
+
+
+def envelope(record=1, **changes):
+    known = m.Envelope(MessageId("a", record), "q", None, False, 0, 0, b"", b"", b"text", None)
+    return structs.replace(known, **changes)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (),
+        (envelope(), envelope(2, deliveries=2**32)),
+        (envelope(refusals=-1),),
+        (envelope(id=MessageId("a", -1)),),
+        (envelope(id=MessageId("a", 1, 2**32)),),
+        (envelope(id=MessageId("a" * 2**16, 1)),),
+        (envelope(target=""),),
+        (envelope(target="\u20ac" * 2**15),),
+        (envelope(group="g" * 2**16),),
+    ],
+)
+def test_what_cannot_be_stored_is_not_understood_and_leaves_nothing_behind(messages):
+    async def scenario(_):
+        a, b = await sites()
+        link = Road(a, b).link
+        await until(lambda: link.is_open, "linked")
+        with pytest.raises(LinkError):
+            await link.call(m.ForwardRequest(link.number(), "a", messages))
+        assert not b.engine.memory.size
+        assert not b.engine.was_forwarded(envelope().id)
+
+    run(scenario)
+
+
+def test_a_large_message_that_does_not_come_alone_is_refused():
+    async def scenario(_):
+        a, b = await sites(("x", 2 * CHUNK))
+        link = Road(a, b).link
+        await arrived(b, "x")
+        (there,) = b.stored()
+        known = envelope(id=there.identity, blob=there.large)
+        for others in ((envelope(7, blob=Blob(1, 2**63, 3)),), (envelope(7), envelope(8, blob=there.large))):
+            reply = await link.call(m.ForwardRequest(link.number(), "a", (known, *others)))
+            assert (reply.count, reply.reason) == (0, "the body of a large message did not come")
+        assert b.stored() == [there]
+        assert b.engine.large.store.stored == [there.large]
+
+    run(scenario)
+
+
+def test_the_body_of_a_message_that_was_given_up_is_not_that_of_the_next():
+    async def scenario(_):
+        a, b = await sites()
+        blob = (await a.message("x", 2 * CHUNK)).large
+        link = Road(a, b).link
+        await until(lambda: link.is_open, "linked")
+        assert (await link.call(m.BodyRequest(link.number(), MessageId("a", 1), "q"))).wanted
+        await BlobSender(link, CALL_TIMEOUT_S).send(a.engine.large.store, blob)
+        reply = await link.call(m.ForwardRequest(link.number(), "a", (envelope(2),)))
+        assert reply.count == 1
+        (there,) = b.stored()
+        assert there.large is None
+        await until(lambda: not b.engine.large.store.stored, "its body is removed")
 
     run(scenario)
