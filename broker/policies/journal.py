@@ -27,18 +27,22 @@ def journal_options(config: BrokerConfig) -> JournalOptions:
     )
 
 
-async def open_journal(volume: Volume, config: BrokerConfig, seams: Seams) -> tuple[Journal, Any]:
-    """Open the broker's journal. Raises StartError if it is locked, damaged or unreadable.
+def opening_options(config: BrokerConfig, seams: Seams) -> JournalOptions:
+    """Return ``journal_options`` for one opening, which begins at a record number of its own.
 
     No other life with this node ID gives out the same ids, although it may open a copy of this very
-    journal: a backup whose live starts again on its own, or a store that was copied by hand. Other
-    brokers would take the messages of one for repeats of the other's. Hence each opening begins
-    somewhere else in its block of ids. Name and time tell lives apart.
+    journal: a backup whose live starts again on its own, or a store that was copied by hand or
+    restored. Other brokers would take the messages of one for repeats of the other's. Hence each
+    opening begins somewhere else in its block of ids. Name and time tell lives apart.
     """
     opening = random.Random(f"{config.broker.name} {seams.wall_clock()!r}")
-    options = replace(journal_options(config), first_id=opening.getrandbits(ID_BLOCK_BITS - 1))
+    return replace(journal_options(config), first_id=opening.getrandbits(ID_BLOCK_BITS - 1))
+
+
+async def open_journal(volume: Volume, config: BrokerConfig, seams: Seams) -> tuple[Journal, Any]:
+    """Open the broker's journal. Raises StartError if it is locked, damaged or unreadable."""
     try:
-        return await Journal.open(volume, "journal", options)
+        return await Journal.open(volume, "journal", opening_options(config, seams))
     except JournalError as error:
         raise StartError(f"{config.data_path}: {error}") from error
     except OSError as error:

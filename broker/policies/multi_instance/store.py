@@ -70,7 +70,7 @@ class QueueManagerStore:
             node_id = await without_a_mark(self._logs, self._section)
         node_id = node_id or new_node_id(self._seams, name)
         require()
-        inherited = await begin_life(self._config, self._logs, node_id, require)
+        inherited = await begin_life(self._config, self._seams, self._logs, node_id, require)
         records = inherited.recovered.records
         self.replay = Replay(
             records=len(records),

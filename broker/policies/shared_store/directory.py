@@ -13,7 +13,7 @@ from typing import cast
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.identity import new_node_id
-from broker.policies.journal import journal_options
+from broker.policies.journal import opening_options
 from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.lockfile import LockFile
@@ -47,7 +47,7 @@ class DirectoryStore:
             node_id = await without_a_mark(self._directory, self._section) or new_node_id(self._seams, name)
         require()
         await self.places.begin(_own(live), node_id, name)
-        return await begin_life(self._config, self._directory, node_id, require)
+        return await begin_life(self._config, self._seams, self._directory, node_id, require)
 
     async def leave(self, live: HeldLock, state: str) -> None:
         """Write the state to the lock file, under the lock."""
@@ -62,7 +62,11 @@ class DirectoryStore:
 
 
 async def begin_life(
-    config: BrokerConfig, directory: SharedDirectory, node_id: str, require: Callable[[], None]
+    config: BrokerConfig,
+    seams: Seams,
+    directory: SharedDirectory,
+    node_id: str,
+    require: Callable[[], None],
 ) -> Inherited:
     """Make the directory of a new life, from that of the latest complete one.
 
@@ -72,7 +76,8 @@ async def begin_life(
     """
     life = await lives.begin(directory, require)
     try:
-        journal, recovered = await Journal.open(directory, lives.directory(life), journal_options(config))
+        options = opening_options(config, seams)
+        journal, recovered = await Journal.open(directory, lives.directory(life), options)
     except JournalError as error:
         raise StartError(f"{config.data_path}: {error}") from error
     try:
