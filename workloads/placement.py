@@ -64,6 +64,11 @@ def check(spec: TestSpec, nodes: Sequence[NodePlan], at_home: Sequence[str]) -> 
             f"--workload {at_home[0]}: each broker has topics and temporary queues of its own; name nodes of "
             "the same pairs by --produce-at and --consume-at"
         )
+    if spec.select_by_pair and len(pairs_of(nodes, spec.consume_at)) < 2:
+        raise UsageError(
+            "--select-by-pair: nobody wants all that the consumers of one pair leave; let those of two pairs "
+            "consume (--pairs, --consume-at)"
+        )
 
 
 def pairs_of(nodes: Sequence[NodePlan], at: Collection[str] = ()) -> dict[str, tuple[str, ...]]:

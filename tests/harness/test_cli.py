@@ -57,6 +57,10 @@ def run(capsys, *words):
             ["--workload", "queue", "--select-by-pair"],
             "--select-by-pair: only the consumers of workload selectors select messages of queues",
         ),
+        *(
+            (["--workload", "selectors", "--select-by-pair", *alone], "let those of two pairs consume")
+            for alone in (["--pairs", "1"], ["--consume-at", "b1,b2"])
+        ),
         (
             ["--system", "rabbitmq", "--policy", "quorum-queues", "--watch-views"],
             "--watch-views: brokers of system rabbitmq do not report what they believe about the cluster",
