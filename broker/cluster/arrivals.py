@@ -177,9 +177,9 @@ def _accept(engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: 
         link.send(m.Forwarded(request.number, 0, _refusal(engine, messages[count].target)))
 
 
-def _is_whole(theirs: Blob, ours: Blob | None) -> bool:
+def _is_whole(sent: Blob, body: Blob | None) -> bool:
     """Return whether a body is the one that its sender has."""
-    return ours is not None and (ours.size, ours.checksum) == (theirs.size, theirs.checksum)
+    return body is not None and (body.size, body.checksum) == (sent.size, sent.checksum)
 
 
 def _release(engine: Engine, body: Blob | None) -> None:

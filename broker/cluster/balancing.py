@@ -118,7 +118,7 @@ class Balancing:
         turn = self._turn.get(queue, 0) if len(candidates) > 1 else 0
         for tried in range(turn, turn + len(candidates)):
             node_id, selectors = candidates[tried % len(candidates)]
-            if selectors and not self._wanted(message, selectors):
+            if selectors and not self._matches(message, selectors):
                 continue
             if len(candidates) > 1:
                 self._turn[queue] = tried + 1
@@ -134,15 +134,17 @@ class Balancing:
         if self._mode == "OFF":
             return []
         strict = self._mode == "STRICT"
-        found: list[tuple[str | None, Sequence[Selector]]] = []
+        candidates: list[tuple[str | None, Sequence[Selector]]] = []
         if strict or self._engine.consumers(queue):
-            found.append((None, () if strict else _few(self._engine.selectors(queue))))
+            candidates.append((None, () if strict else _within_bounds(self._engine.selectors(queue))))
         for node_id, (member, _) in sorted(self._membership.directory.lives().items()):
             if node_id != self.node_id and (strict or self._remote.get(member.name, {}).get(queue, 0)):
-                found.append((node_id, () if strict else self._filters.get(member.name, {}).get(queue, ())))
-        return found
+                candidates.append(
+                    (node_id, () if strict else self._filters.get(member.name, {}).get(queue, ()))
+                )
+        return candidates
 
-    def _wanted(self, message: Message, selectors: Sequence[Selector]) -> bool:
+    def _matches(self, message: Message, selectors: Sequence[Selector]) -> bool:
         """Return whether a message matches one of these selectors."""
         assert self._engine is not None
         self._engine.budget.spend(TEST + sum(selector.terms for selector in selectors))
@@ -212,8 +214,8 @@ class Balancing:
         assert self._engine is not None
         selectors = {}
         for queue in counts:
-            if few := _few(self._engine.selectors(queue)):
-                selectors[queue] = tuple(sorted(selector.text for selector in few))
+            if filters := _within_bounds(self._engine.selectors(queue)):
+                selectors[queue] = tuple(sorted(selector.text for selector in filters))
         return m.Consumers(counts, whole=whole, selectors=selectors)
 
     def _consumers_told(self, link: ClusterLink, message: m.Consumers) -> None:
@@ -237,9 +239,12 @@ class Balancing:
             self._review(message.counts)
 
 
-def _few(selectors: Sequence[Selector]) -> Sequence[Selector]:
+def _within_bounds(selectors: Sequence[Selector]) -> Sequence[Selector]:
     """Return these selectors, or none if they are too many or too long to be looked at."""
-    is_few = len(selectors) <= SELECTORS_MAX and sum(len(each.text) for each in selectors) <= CHARACTERS_MAX
+    is_few = (
+        len(selectors) <= SELECTORS_MAX
+        and sum(len(selector.text) for selector in selectors) <= CHARACTERS_MAX
+    )
     return selectors if is_few else ()
 
 

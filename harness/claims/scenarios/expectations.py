@@ -365,14 +365,14 @@ class Bounded(msgspec.Struct, frozen=True, kw_only=True):
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        held, settled, most = set[int](), set[int](), 0
+        stored_messages, settled_messages, most = set[int](), set[int](), 0
         for row in run.rows:
             if row["process"] >= 0 and row["f"] == "ack":
-                settled.add(row["message"])
-                held.discard(row["message"])
+                settled_messages.add(row["message"])
+                stored_messages.discard(row["message"])
             elif run.taken.get(row["message"]) is row and row["broker"] == self.broker:
-                held |= {row["message"]} - settled
-                most = max(most, len(held))
+                stored_messages |= {row["message"]} - settled_messages
+                most = max(most, len(stored_messages))
         return "" if most <= self.most else f"{self.broker} held {most} messages"
 
 
@@ -432,15 +432,16 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True):
         moment = run.moments.get(self.after)
         if moment is None:
             return f"{self.after} never came"
-        known = False
+        is_known = False
         for change in run.known_members(self.broker, self.other):
             if change.high_ns >= moment and change.present == self.present:
                 took_s = (change.high_ns - moment) / 1e9
+                if took_s <= self.most_s:
+                    return ""
                 verb = "knew" if self.present else "forgot"
-                what = f"{self.broker} {verb} {self.other} after {took_s:.1f} s"
-                return "" if took_s <= self.most_s else what
-            known = change.present
-        verb = "knew" if known else "did not know"
+                return f"{self.broker} {verb} {self.other} after {took_s:.1f} s"
+            is_known = change.present
+        verb = "knew" if is_known else "did not know"
         return f"{self.broker} {verb} {self.other} all the time after {self.after}"
 
 
@@ -462,12 +463,12 @@ class KeepsKnowing(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was seen instead; "" if the expectation is met."""
         begin, end = run.between(self.window)
         for other in self.others:
-            known = False
+            is_known = False
             for change in run.known_members(self.broker, other):
                 if change.high_ns > begin and change.low_ns < end and not change.present:
                     return f"{self.broker} forgot {other} meanwhile"
-                known = change.present if change.high_ns <= begin else known
-            if not known:
+                is_known = change.present if change.high_ns <= begin else is_known
+            if not is_known:
                 return f"{self.broker} did not know {other} at {self.window[0]}"
         return ""
 

@@ -127,7 +127,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL21": without(
         "messages go to any broker with consumers, whatever these want",
         _BALANCING,
-        "            if selectors and not self._wanted(message, selectors):\n",
+        "            if selectors and not self._matches(message, selectors):\n",
         "            if False:\n",
         fails=_SHARES,
     ),
