@@ -57,6 +57,22 @@ FORWARDING_ALONE: Final = Arena(
 )
 """The same without backups: what a broker has not stored itself nobody has."""
 
+REDISTRIBUTION: Final = Arena(
+    ("kill", "power-loss", "pause", "partition"),
+    {
+        "policy": "standalone",
+        "workload": "queue,groups",
+        "ordered": False,
+        "pairs": 3,
+        "producers": 4,
+        "consumers": 4,
+        "produce_at": ("a1",),
+        "consume_at": ("b1", "c1"),
+        "properties": {"*": {"address-settings.#.redistribution-delay": 0}},
+    },
+)
+"""Producers at one broker, and consumers at two others."""
+
 TRANSACTIONS: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {

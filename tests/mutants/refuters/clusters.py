@@ -11,9 +11,11 @@ from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 _BALANCING: Final = "broker/cluster/balancing.py"
 _REDISTRIBUTION: Final = "broker/cluster/redistribution.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
+_REQUESTS: Final = "        reply = await link.call(m.ForwardRequest("
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _LINK: Final = "broker/cluster/link.py"
 _SILENT: Final = "        elif now - self.received > self.ttl_s:\n"
+_NEXT: Final = "\n    async def _send_body"
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 _FORGETS: Final = begins_without(
@@ -71,7 +73,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL5-all": without(
         "round robin stays with the first broker",
         _BALANCING,
-        "candidates[turn % len(candidates)]",
+        "candidates[tried % len(candidates)]",
         "candidates[0]",
         fails=_SHARES,
     ),
@@ -99,15 +101,15 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL6-moved": without(
         "messages stay where they wait, whoever has consumers",
         _REDISTRIBUTION,
-        "            self._begin(name)\n",
+        "            self._begin(name, demand)\n",
         "            pass\n",
         fails="found stuck",
     ),
     "CL6-off": without(
         "redistribution-delay -1 is taken for 0",
         _REDISTRIBUTION,
-        "delay_ms < 0",
-        "False",
+        "delay_ms >= 0",
+        "delay_ms >= -1",
         fails="none of stuck",
     ),
     "CL7-filters": without(
@@ -135,8 +137,8 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         without="a bridge deletes messages before the other broker has confirmed them",
         fails="found lost",
         changes=(
-            Replacement(_BRIDGE, "        reply = await", _ACKNOWLEDGES + "        reply = await"),
-            Replacement(_BRIDGE, _ACKNOWLEDGES + "\n    def _end", "\n    def _end"),
+            Replacement(_BRIDGE, _REQUESTS, _ACKNOWLEDGES + _REQUESTS),
+            Replacement(_BRIDGE, _ACKNOWLEDGES + _NEXT, _NEXT),
         ),
     ),
     "CL1-views": without(
