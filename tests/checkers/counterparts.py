@@ -65,6 +65,15 @@ def failed_over(rows: Sequence[Row]) -> bool:
     return False
 
 
+def moved(rows: Sequence[Row]) -> bool:
+    """A message was delivered by a broker of another pair than took it."""
+    takers = {row["message"]: row["broker"] for row in rows if (row["f"], row["type"]) == ("send", "ok")}
+    return any(
+        row["f"] == "deliver" and takers.get(row["message"], row["broker"])[0] != row["broker"][0]
+        for row in rows
+    )
+
+
 def clean_fail_over(rows: Sequence[Row]) -> bool:
     return failed_over(rows) and any(
         row["f"] in ("stop", "switch-over", "quiesce", "takeover") for row in rows
@@ -378,6 +387,7 @@ COUNTERPARTS: dict[str, Event] = {
     "property cluster.connection-ttl": came_again,
     "property cluster.call-timeout": came_again,
     "property cluster.retry-interval": came_again,
+    "property address-settings.#.redistribution-delay": moved,
     "property address-settings.#.max-delivery-attempts": died,
     "property address-settings.#.redelivery-delay": waited_again,
     "property address-settings.#.expiry-address": dropped_expired,

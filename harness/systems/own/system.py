@@ -49,10 +49,14 @@ if TYPE_CHECKING:
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
+_REDISTRIBUTION: Final = f"{ADDRESSES}#.redistribution-delay"
+_BALANCING: Final = "cluster.message-load-balancing"
+_ON_DEMAND: Final = "ON_DEMAND"
 _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
     "cluster.connection-ttl": (1000, 4000),
     "cluster.call-timeout": (500, 2000),
     "cluster.retry-interval": (50, 300),
+    _REDISTRIBUTION: (0, 500),
     "journal.segment-size": (8192, 65_536, 1_048_576),
     "journal.compact-min-files": (2, 4),
 }
@@ -150,10 +154,16 @@ class OwnSystem(AdminClients):
         return nodes
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Return times and sizes on which bugs depend; for a single broker none of a cluster."""
+        """Return times and sizes on which bugs depend; for a single broker none of a cluster.
+
+        Messages are redistributed only with ON_DEMAND.
+        """
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
         drawn |= REFUSALS_DRAWN if of_load(spec) else {}
         is_single = [node.configured for node in nodes] == [standalone.CONFIGURED]
+        settings = (POLICIES[spec.policy].defaults(nodes[0], {}), *spec.properties.values())
+        if is_single or any(values.get(_BALANCING, _ON_DEMAND) != _ON_DEMAND for values in settings):
+            del drawn[_REDISTRIBUTION]
         return {
             name: choices
             for name, choices in drawn.items()

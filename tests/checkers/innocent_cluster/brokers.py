@@ -173,6 +173,30 @@ class Pair:
 
     # ------------------------------------------------------------------------------------ messages
 
+    @property
+    def able(self) -> Broker | None:
+        """The live broker, if it can do something now."""
+        live = self.live
+        return None if live is None or live.is_frozen or live.is_stalled or self.world.is_cut(live) else live
+
+    def give_away(self, other: Pair, queue: str, most: int) -> None:
+        """Move waiting messages of a queue to another pair, which has them behind its own."""
+        broker, place = self.able, self.places.get((queue, None))
+        if broker is None or place is None:
+            return
+        moving = [
+            copy
+            for copy in place.copies
+            if copy.holder is None and copy.message.group is None and copy.due <= broker.clock
+        ]
+        there = other.places.setdefault((queue, None), Place((queue, None)))
+        for copy in moving[:most]:
+            place.remove(copy)
+            other._positions += 1
+            copy.at = other._positions
+            there.copies.append(copy)
+        other.push()
+
     def routes(self, message: Message) -> list[Place]:
         """The places that are to have a copy."""
         queue = message.columns["queue"]

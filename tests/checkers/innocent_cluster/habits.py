@@ -60,6 +60,7 @@ class Habits:
     fails_back: bool
     closes_groups: bool
     compares: bool
+    redistributes: bool
 
     @property
     def promises(self) -> Promises:
@@ -79,7 +80,7 @@ class Habits:
         )
 
 
-def drawn(chance: random.Random) -> Habits:
+def drawn(chance: random.Random, *, redistributes: bool) -> Habits:
     """Most of everything is left out of every history."""
 
     def often(share: float) -> bool:
@@ -130,6 +131,7 @@ def drawn(chance: random.Random) -> Habits:
         fails_back=often(0.5),
         closes_groups=often(0.3),
         compares=often(0.3),
+        redistributes=redistributes,
     )
 
 

@@ -22,6 +22,8 @@ from innocent_cluster.recording import HARNESS, MONITOR, Recording, Row
 from innocent_cluster.timeline import MS, Answer, S, Script, Timeline
 
 TOPIC, TEMPORARY, PULLED = "/topic/", "/temp-queue/", "p"
+MOVING = ("q", "r")
+"""The queues of all pairs whose messages may go from one pair to another."""
 TIME_TO_LIVE = 1200 * MS
 """After so long a silence of its live a backup takes over."""
 
@@ -33,7 +35,8 @@ class World:
         self, seed: int, misdeed: str | None = None, habits: Mapping[str, Any] | None = None
     ) -> None:
         self.chance = random.Random(f"innocent cluster {seed}")
-        self.habits: Habits = drawn(self.chance)
+        self._moves = random.Random(f"moves of an innocent cluster {seed}")
+        self.habits: Habits = drawn(self.chance, redistributes=self._moves.random() < 0.3)
         self.culprit = Culprit(self, misdeed)
         if self.culprit.misdeed is not None:
             self.habits = dataclasses.replace(self.habits, **self.culprit.misdeed.habits)
@@ -359,6 +362,8 @@ class World:
         load = self.chance.choice([1, 2, 4]) * S
         faults = self._begin_faults(load)
         self._begin_clients()
+        if self.habits.redistributes and self.culprit.misdeed is None:
+            self.timeline.spawn(self._redistribute())
         if self.culprit.strikes("is away for long"):
             self.timeline.spawn(self._be_away())
             load += AWAY
@@ -387,6 +392,15 @@ class World:
                 self._browse(pair)
         self.phase("end")
         self.is_over = True
+
+    def _redistribute(self) -> Script:
+        """Move waiting messages without a group to another pair, now and then, under the load."""
+        while not self.is_ending:
+            yield self._moves.choice([50, 200, 500]) * MS
+            able = [pair for pair in self.pairs if pair.able is not None]
+            if len(able) > 1:
+                source, target = self._moves.sample(able, 2)
+                source.give_away(target, self._moves.choice(MOVING), self._moves.choice([1, 3, 100]))
 
     def _be_away(self) -> Script:
         """A broker answers nothing for a while, and no fault is in force."""
