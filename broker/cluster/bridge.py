@@ -8,7 +8,8 @@ recognises it by its identity (``accept_forwarded``). The bridge belongs to a no
 broker: when the live fails, it goes on with the backup that takes over.
 
 The body of a large message goes before it, in chunks. The bridge asks for that: the queue there may
-be full, or the message may be there already, because an answer was lost.
+be full, or the message may be there already, because an answer was lost. A message whose body is
+damaged or missing stays in the queue, and the others overtake it; it is tried again over each link.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from broker.cluster.membership import Membership
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
 from broker.storage.blobs import Blob
-from broker.storage.errors import JournalError
+from broker.storage.errors import JournalDamagedError, JournalError
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,15 @@ class Bridge:
                     continue
                 count = _batch(waiting)
                 batch, waiting[:count] = waiting[:count], []
-                await self._send(link, batch)
+                try:
+                    await self._send(link, batch)
+                except (FileNotFoundError, JournalDamagedError) as error:
+                    _log.error(
+                        "a large message for %s stays in %s, because its body cannot be read: %s",
+                        batch[0].message.target[:128],
+                        self.queue,
+                        error,
+                    )
         finally:
             self._end(consumer)
 

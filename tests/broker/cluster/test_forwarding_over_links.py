@@ -481,3 +481,30 @@ def test_the_body_of_a_message_that_was_given_up_is_not_that_of_the_next():
         await until(lambda: not b.engine.large.store.stored, "its body is removed")
 
     run(scenario)
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_a_body_that_cannot_be_read_keeps_nothing_but_its_message_from_the_other_broker(harm, caplog):
+    async def scenario(_):
+        a, b = await sites(("1", 0), ("2", 3 * CHUNK), ("3", 2 * CHUNK), ("4", 0))
+        (broken,) = (one for one in a.stored(a.forwarding_queue(b)) if text_of(one) == "2")
+        path = a.engine.large.store.medium.path(broken.large.id)
+        content = a.volume._files[path].data
+        if harm == "missing":
+            await a.volume.remove(path)
+        else:
+            content[2 * CHUNK] ^= 1
+        road = Road(a, b)
+        await arrived(b, "1", "3", "4")
+        road.pipe.cut()
+        a.engine.send(a.forwarding_queue(b), await a.message("5"))
+        await arrived(b, "1", "3", "4", "5")
+        assert a.stored(a.forwarding_queue(b)) == [broken]
+        assert sum(path in line for line in caplog.messages) == 2, "told once for each link"
+        if harm == "missing":
+            return
+        content[2 * CHUNK] ^= 1
+        road.pipe.cut()
+        await arrived(b, "1", "3", "4", "5", "2")
+
+    run(scenario)
