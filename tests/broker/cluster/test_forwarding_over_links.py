@@ -508,3 +508,17 @@ def test_a_body_that_cannot_be_read_keeps_nothing_but_its_message_from_the_other
         await arrived(b, "1", "3", "4", "5", "2")
 
     run(scenario)
+
+
+def test_a_body_that_comes_slowly_is_not_given_up_while_it_comes():
+    """A link whose buffer takes almost as long as the call-timeout to have room again."""
+
+    async def scenario(loop):
+        a, b = await sites(("x", 48 * CHUNK), ("y", 0))
+        road = Watched(a, b, piece=CHUNK // 16, latency_s=0.06)
+        began = loop.time()
+        await arrived(b, "x", "y")
+        assert loop.time() - began > 6 * CALL_TIMEOUT_S
+        assert road.chunks == 48
+
+    run(scenario)
