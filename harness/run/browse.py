@@ -20,6 +20,9 @@ from harness.run.compose import Composition
 from harness.run.monitor import UNREACHABLE
 from workloads import payload
 
+FORWARDING: Final = "store-and-forward"
+"""The store of the messages that are on their way to another broker."""
+
 _RETRY_S: Final = 0.2
 
 AGAIN_S: Final = 0.5
@@ -49,29 +52,31 @@ async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], reco
             _record(recorder, name, stored)
 
 
-async def anything_left(test: Composition, roles: Mapping[str, str]) -> bool:
-    """Return whether a live broker shows a message that is to be delivered, or may have one.
+async def stores_left(test: Composition, roles: Mapping[str, str]) -> frozenset[str]:
+    """Return the stores in which a live broker shows, or may have, a message to be delivered.
 
     It waits in the main store, or is on its way to another broker. A broker that does not answer
-    may be busy, and its store counts as not empty; in virtual time no broker is busy.
+    may be busy, and its main store counts as not empty; in virtual time no broker is busy.
     """
-    may_be_busy = not test.environment.virtual
+    unread = frozenset[str]() if test.environment.virtual else frozenset({"main"})
     if "stores" in test.system.promises(test.spec).untold:
-        return False
+        return frozenset()
     pairs = [[(node.name, roles.get(node.name)) for node in nodes] for nodes in test.pairs.values()]
     if any({LIVE, UNREACHABLE} & {role for _, role in pair} == {UNREACHABLE} for pair in pairs):
-        return may_be_busy
+        return unread
     live = [name for pair in pairs for name, role in pair if role == LIVE]
     readings = await asyncio.gather(*(_read(test, name) for name in live))
-    return any(
-        may_be_busy
+    stores = (
+        unread
         if isinstance(stored, str)
-        else any(
-            message.store in ("main", "store-and-forward") and payload.decode(message.body) is not None
+        else {
+            message.store
             for message in stored
-        )
+            if message.store in ("main", FORWARDING) and payload.decode(message.body) is not None
+        }
         for stored in readings
     )
+    return frozenset().union(*stores)
 
 
 def _with_copies(readings: Mapping[str, Sequence[StoredMessage]]) -> list[str]:

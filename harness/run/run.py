@@ -41,7 +41,7 @@ from harness.interface import (
 )
 from harness.report.progress import Progress, RunSnapshot
 from harness.run import events, view_changes, views
-from harness.run.browse import anything_left, browse
+from harness.run.browse import FORWARDING, browse, stores_left
 from harness.run.compose import Composition, randomness
 from harness.run.monitor import Monitor, Watched
 
@@ -51,6 +51,11 @@ STOP_S: Final = 30.0
 DRAIN_S: Final = 120.0
 IDLE_DRAINS: Final = 4
 """The number of consecutive drains without a delivery after which stored messages are stuck."""
+FORWARDED_S: Final = 10.0
+"""The seconds after which a message on its way to another broker is stuck.
+
+A link that was full, or cut off, when everything was healed is first given up by both sides.
+"""
 LATE_S: Final = 0.5
 """The seconds by which brokers may be late with a message that they held back for a delay."""
 
@@ -466,23 +471,27 @@ class Run:
     async def _drain(self, context: WorkloadContext, monitor: Monitor) -> None:
         """Consume the rest of the messages, repeatedly while stores show that some are left.
 
-        A broker of a busy machine may stand still for the quiet period and deliver afterwards; and
-        a bridge between brokers may wait for its call time-out before it tries again. So a message
-        is stuck only if several new consumers in turn did not get it, and if the delay has passed
-        for which brokers hold back what was refused or rolled back at the end of the load.
+        A broker of a busy machine may stand still for the quiet period and deliver afterwards. So a
+        message is stuck only if several new consumers in turn did not get it, and if the delay has
+        passed for which brokers hold back what was refused or rolled back at the end of the load.
+        One that is on its way to another broker has ``FORWARDED_S`` besides.
         """
         loop = asyncio.get_running_loop()
         due_s = loop.time() + context.redelivery_s + LATE_S
+        forwarded_s = loop.time() + FORWARDED_S
         idle = 0
+        remaining = frozenset[str]()
         try:
             async with asyncio.timeout(DRAIN_S):
                 while True:
                     before = self._counters.get("deliver", 0)
                     await self.test.workload.drain(context)
                     idle = idle + 1 if self._counters.get("deliver", 0) == before else 0
-                    if idle >= IDLE_DRAINS and loop.time() >= due_s:
+                    late_s = max(due_s, forwarded_s) if FORWARDING in remaining else due_s
+                    if idle >= IDLE_DRAINS and loop.time() >= late_s:
                         return
-                    if not await anything_left(self.test, monitor.roles()):
+                    remaining = await stores_left(self.test, monitor.roles())
+                    if not remaining:
                         return
         except TimeoutError:
             self._trouble(

@@ -263,6 +263,7 @@ def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(
     counts anew.
     """
     monkeypatch.setattr(running, "LATE_S", 0.0)
+    monkeypatch.setattr(running, "FORWARDED_S", 0.0)
     body = encode(Payload(message=1, producer=0, sequence=0, queue="q0", group="g0"))
     stored = StoredMessage(store=store, queue="q0", group="g0", body=body)
 
@@ -282,6 +283,27 @@ def test_what_is_still_stored_is_drained_again_until_nobody_gets_it(
     assert test.workload.times == drains
     left = [row for row in history if row["f"] == "browse" and row["message"] is not None]
     assert bool(left) is (delivers_in == 99)
+
+
+@pytest.mark.parametrize(("store", "drains"), [("main", running.IDLE_DRAINS), ("store-and-forward", 7)])
+def test_a_message_on_its_way_to_another_broker_has_more_time(tmp_path, monkeypatch, store, drains):
+    monkeypatch.setattr(running, "LATE_S", 0.0)
+    monkeypatch.setattr(running, "FORWARDED_S", 60.0)
+    body = encode(Payload(message=1, producer=0, sequence=0, queue="q0", group="g0"))
+
+    class Late(FakeWorkload):
+        times = 0
+
+        async def drain(self, context):
+            self.times += 1
+            await asyncio.sleep(0.03)
+            if self.times == 7:
+                test.system.stored.clear()
+
+    stored = StoredMessage(store=store, queue="q0", group="g0", body=body)
+    test = composition(workload=Late(), stored=[stored])
+    conduct(tmp_path, test)
+    assert test.workload.times == drains
 
 
 @pytest.mark.parametrize("silent", ["its stores", "altogether"])
