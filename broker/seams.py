@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.handshake import NONCE_BYTES
+from broker.multicast import OpenMulticast, open_multicast
 from broker.turn_watch import TurnWatch
 
 SECRET_BYTES: Final = 16
@@ -33,6 +34,8 @@ class Seams:
     must not guess; without it they come from ``random``, which a simulation can repeat and who has
     seen enough of it can foretell. ``connections`` is how many clients may have together.
     ``turn_watch`` watches the loop, where there is a clock that runs while code does.
+    ``open_multicast`` opens multicast sockets: asyncio takes the options of one only with a socket
+    of this machine, which a simulation has not.
     """
 
     random: random.Random
@@ -41,6 +44,7 @@ class Seams:
     entropy: Callable[[int], bytes] | None = None
     connections: int | None = None
     turn_watch: TurnWatch | None = None
+    open_multicast: OpenMulticast = open_multicast
 
     def nonce(self) -> bytes:
         """Bytes for one handshake."""

@@ -1,4 +1,8 @@
-"""Datagrams: each arrives whole, late, twice, or not at all, and its sender is not told."""
+"""Datagrams: each arrives whole, late, twice, or not at all, and its sender is not told.
+
+A socket that is bound to a multicast address hears what is sent to that address, and nothing else,
+as on Linux. A socket that is bound to its machine hears everything that is sent to its port.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,30 @@ DATAGRAM_BYTES_MAX: Final = 65507
 
 def is_broadcast(host: str) -> bool:
     """Return whether a datagram goes to all: ``host`` is the broadcast or a multicast address."""
+    return host in ("255.255.255.255", "<broadcast>") or is_multicast(host)
+
+
+def is_multicast(host: str) -> bool:
+    """Return whether a host is a multicast address, of class D."""
     first = host.partition(".")[0]
-    return host in ("255.255.255.255", "<broadcast>") or (
-        first.isascii() and first.isdigit() and 224 <= int(first) <= 239
+    return first.isascii() and first.isdigit() and 224 <= int(first) <= 239
+
+
+async def open_multicast(
+    protocol: Callable[[], asyncio.DatagramProtocol],
+    group: tuple[str, int],
+    bind: tuple[str, int],
+    *,
+    listens: bool,
+) -> asyncio.DatagramTransport:
+    """Open a multicast socket on the running simulated loop, for a broker's ``Seams``.
+
+    A simulated machine has one network interface, so only the port of ``bind`` counts.
+    """
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        protocol, local_addr=group if listens else ("0.0.0.0", bind[1])
     )
+    return transport
 
 
 class DatagramNetwork:
@@ -53,9 +77,10 @@ class DatagramNetwork:
         remote: tuple[str, int] | None,
     ) -> tuple[DatagramTransport, asyncio.DatagramProtocol]:
         """Make a new socket with its protocol."""
+        group = local[0] if local is not None and is_multicast(local[0]) else None
         port = (local[1] if local is not None else 0) or self._network.free_port()
         protocol = factory()
-        transport = DatagramTransport(loop, self, protocol, port, remote)
+        transport = DatagramTransport(loop, self, protocol, port, remote, group)
         self._bound[transport] = None
         loop.call_soon(protocol.connection_made, transport)
         return transport, protocol
@@ -77,7 +102,7 @@ class DatagramNetwork:
         """Send a datagram to one machine or to all."""
         host, port = address[0], address[1]
         if is_broadcast(host):
-            nodes = list(dict.fromkeys(other.process.node for other in self._bound if other.port == port))
+            nodes = list(dict.fromkeys(other.process.node for other in self._bound if other.hears(address)))
             source = sender.process.node
             ends = [(source, node) for node in nodes]
         else:
@@ -85,14 +110,15 @@ class DatagramNetwork:
         for source, node in ends:
             name = (source, sender.port)
             for arrival in self._network.way(source, node).datagram_arrivals_ns(len(data)):
-                self._scheduler.at(arrival, partial(self.arrive, node, port, data, name))
+                self._scheduler.at(arrival, partial(self.arrive, node, (host, port), data, name))
 
-    def arrive(self, node: str, port: int, data: bytes, name: tuple[str, int]) -> None:
+    def arrive(self, node: str, address: tuple[str, int], data: bytes, name: tuple[str, int]) -> None:
         """Put a datagram into the buffers of the sockets that are bound there now."""
+        port = address[1]
         self._trace.record(
             self._scheduler.now_ns, f"{node}:{port}", DATAGRAM, f"from {name[0]}:{name[1]}", data
         )
-        for transport in [one for one in self._bound if one.port == port and one.process.node == node]:
+        for transport in [each for each in self._bound if each.process.node == node and each.hears(address)]:
             transport.arrive(data, name)
 
 
@@ -106,10 +132,12 @@ class DatagramTransport(asyncio.DatagramTransport):
         protocol: asyncio.DatagramProtocol,
         port: int,
         remote: tuple[str, int] | None,
+        group: str | None,
     ) -> None:
         super().__init__({"sockname": (loop.node, port), "peername": remote})
         self.process = loop
         self.port = port
+        self._group = group
         self._network = network
         self._protocol = protocol
         self._remote = remote
@@ -118,6 +146,10 @@ class DatagramTransport(asyncio.DatagramTransport):
         self._closing = False
         self._read_planned = False
         self._read_handle = events.Handle(self._read, (), loop)
+
+    def hears(self, address: tuple[str, int]) -> bool:
+        """Return whether the socket gets what is sent to this address of its machine."""
+        return address[1] == self.port and self._group in (None, address[0])
 
     def arrive(self, data: bytes, name: tuple[str, int]) -> None:
         """Take a datagram into the kernel's buffer, if it fits."""

@@ -26,6 +26,7 @@ from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError
 from environments.simulation import database
 from environments.simulation.clock import SimulatedClocks
 from environments.simulation.database import DatabaseServer, SimulatedDatabase
+from environments.simulation.datagram import open_multicast
 from environments.simulation.errors import DeadlockError, StallError
 from environments.simulation.links import SimulatedLinks
 from environments.simulation.logs import NodeLogs
@@ -250,6 +251,7 @@ class SimulationEnvironment:
             observe=partial(self._statuses.__setitem__, node),
             database=database.ADDRESS if self._nodes[node].database else None,
             store=self._stores.of(node),
+            open_multicast=open_multicast,
         )
         return await self._in_process.serve(self._files[node], outside)
 

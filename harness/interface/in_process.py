@@ -136,3 +136,5 @@ class InProcessResources:
     """The address of the database server, for a broker that keeps its messages in one."""
     store: Any = None
     """The shared directory of a node that has one, as the broker's own seam requires it."""
+    open_multicast: Any = None
+    """The function that opens a multicast socket, as the broker's own seam requires it."""

@@ -37,6 +37,7 @@ SEAM_IMPLEMENTATIONS = {
     "broker/storage/shared_directory.py",
     "broker/daemon.py",
     "broker/ctl.py",
+    "broker/multicast.py",
     "broker/seams.py",
 }
 """The real implementations of the seams, and the programs that choose them."""

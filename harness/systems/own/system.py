@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
+from broker.multicast import open_multicast
 from broker.seams import Seams
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
@@ -198,7 +199,12 @@ class OwnSystem(AdminClients):
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
 
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
-        seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
+        seams = Seams(
+            outside.random,
+            outside.wall_clock,
+            settings.resolved_hosts(),
+            open_multicast=outside.open_multicast or open_multicast,
+        )
         name = settings.broker.name
         return await serve(
             settings,

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from environments.simulation import LinkCondition, World
+from environments.simulation.datagram import open_multicast
 from harness.interface import Link
 
 PORT = 9876
@@ -140,6 +141,21 @@ def test_a_broadcast_reaches_every_node_that_is_bound_and_not_cut_off(everyone):
         return len(ear.heard), {other.transport.process.node: len(other.heard) for other in others}
 
     assert in_world(main) == (1, {"b1": 1, "c1": 0})
+
+
+def test_a_socket_of_a_group_hears_what_is_sent_to_the_group_only():
+    async def main(world, ear, mouth):
+        group, other = ("231.7.7.7", PORT), ("231.7.7.8", PORT)
+        own, second = Ear(), Ear()
+        await open_multicast(lambda: own, group, ("", 0), listens=True)
+        await open_multicast(lambda: second, other, ("", 0), listens=True)
+        speaker = await open_multicast(Ear, group, ("", 7), listens=False)
+        speaker.sendto(b"to all of the group", group)
+        await asyncio.sleep(0.1)
+        return own.heard, second.heard, [data for data, _ in ear.heard]
+
+    heard = [(b"to all of the group", ("harness", 7))]
+    assert in_world(main) == (heard, [], [b"to all of the group"])
 
 
 def test_a_killed_process_hears_no_more_and_a_paused_one_as_much_as_its_kernel_keeps():
