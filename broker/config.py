@@ -15,6 +15,7 @@ property, for the harness and for messages:
     hosts.a2:61616                             [hosts] "a2:61616"
     address-settings.orders.#.max-size-bytes   of [[address-settings]] that with match = "orders.#"
     security-settings.orders.#.send            of [[security-settings]] that with match = "orders.#"
+    discovery-groups.lan.group-port            of [[discovery-groups]] that with name = "lan"
 
 ``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to
 TOML), ``dumps`` writes one.
@@ -36,6 +37,14 @@ EXIT_USAGE: Final = 254
 """Exit status of ``brokerd`` for a configuration that is wrong."""
 _MOST_PARTS: Final = 50
 """Parts of a key of ``broker.toml``; no property has so many."""
+
+_TABLES: Final[Mapping[str, str]] = {
+    "address-settings": "match",
+    "security-settings": "match",
+    "broadcast-groups": "name",
+    "discovery-groups": "name",
+}
+"""The lists of tables, and the property by which a dotted name chooses one of them."""
 
 
 def load(path: str | Path) -> BrokerConfig:
@@ -171,16 +180,17 @@ def _set(table: dict[str, Any], name: str, value: Any, where: str) -> None:
     section, _, rest = name.partition(".")
     if section == "hosts" and rest:
         path = ["hosts", rest]
-    elif section in ("address-settings", "security-settings"):
-        match, _, key = rest.rpartition(".")
-        if not match:
+    elif section in _TABLES:
+        chosen_by = _TABLES[section]
+        chosen, _, key = rest.rpartition(".")
+        if not chosen:
             raise ConfigurationError(
-                f"{where}: property {name!r} lacks the match: {section}.<match>.<property>"
+                f"{where}: property {name!r} lacks the {chosen_by}: {section}.<{chosen_by}>.<property>"
             )
         tables = table.setdefault(section, [])
-        known = [entry for entry in tables if entry.get("match", "#") == match]
+        known = [entry for entry in tables if entry.get(chosen_by, "#") == chosen]
         if not known:
-            known = [{"match": match}]
+            known = [{chosen_by: chosen}]
             tables += known
         table = known[0]
         path = [key]

@@ -213,6 +213,70 @@ def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
+CONNECTOR_MAX: Final = 256
+"""The most characters of a connector that is broadcast: a datagram has little room."""
+
+
+def _discovery(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
+    """Groups that no datagram can reach, and addresses of brokers from two sources."""
+    cluster = config.cluster
+    for section, groups in (
+        ("broadcast-groups", config.broadcast_groups),
+        ("discovery-groups", config.discovery_groups),
+    ):
+        for name, count in Counter(group.name for group in groups).items():
+            if count > 1:
+                yield f"{section} has {count} tables with name = {name!r}: each group has a name of its own"
+        if groups and cluster is None:
+            yield f"{section} is given, and [cluster] is not: only brokers of a cluster look for each other"
+        for group in groups:
+            where = f"{section} of {group.name!r}"
+            if not _is_class_d(group.group_address):
+                yield (
+                    f"{where}: group-address is {group.group_address!r}: it must be a multicast address, "
+                    "224.0.0.1 to 239.255.255.255"
+                )
+            if group.local_bind_address and not _is_ipv4(group.local_bind_address):
+                yield (
+                    f"{where}: local-bind-address is {group.local_bind_address!r}: it must be the IPv4 "
+                    "address of a network interface"
+                )
+    if cluster is None:
+        return
+    if config.broadcast_groups and len(cluster.connector) > CONNECTOR_MAX:
+        yield (
+            f"cluster.connector has {len(cluster.connector)} characters: broadcast-groups can broadcast "
+            f"{CONNECTOR_MAX} at the most"
+        )
+    chosen, names = cluster.discovery_group_ref, [group.name for group in config.discovery_groups]
+    if chosen and chosen not in names:
+        yield f"cluster.discovery-group-ref is {chosen!r}: discovery-groups has no group of that name"
+    if chosen and cluster.static_connectors:
+        yield (
+            "cluster.discovery-group-ref and cluster.static-connectors are both given: a cluster connection "
+            "finds other brokers in the one way or the other; leave one of them out"
+        )
+    for name in names:
+        if name != chosen:
+            yield (
+                f"discovery-groups of {name!r}: cluster.discovery-group-ref is {chosen!r}: nothing would "
+                "listen to this group"
+            )
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        ipaddress.IPv4Address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_class_d(address: str) -> bool:
+    """Return whether it is a multicast address that may be used: 224.0.0.0 is reserved."""
+    return _is_ipv4(address) and ipaddress.IPv4Address(address).is_multicast and address != "224.0.0.0"
+
+
 def _moved_messages(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     """Dead letters and expired messages that others may read than their origin."""
     yield moved_messages.problem(config)
@@ -226,6 +290,7 @@ _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]],
     _addresses,
     _limits,
     _queues,
+    _discovery,
     _moved_messages,
 )
 

@@ -75,6 +75,11 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     """Announced to clients: "a1:61613"."""
     static_connectors: tuple[str, ...] = ()
     """Brokers of whom to learn the others (static discovery, 17.2.1)."""
+    discovery_group_ref: str = ""
+    """The name of the discovery group in which other brokers are found (dynamic discovery, 17.2.2).
+
+    Not together with ``static-connectors``.
+    """
     cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
     """The same for all brokers of the cluster. Never sent: each side proves that it knows it."""
     cluster_password: str = ""

@@ -234,6 +234,43 @@ class AdminSection(Section, frozen=True, kw_only=True):
     """
 
 
+class BroadcastGroup(Section, frozen=True, kw_only=True):
+    """A group to which a live broker broadcasts its ``cluster.connector`` (AMQ 17.2.2)."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    local_bind_address: str = ""
+    """The IPv4 address of the network interface to use. Empty: the system chooses one."""
+    local_bind_port: Annotated[int, Meta(ge=-1, le=65535)] = -1
+    """The port from which datagrams are sent; -1: the system chooses one."""
+    group_address: str
+    """An IPv4 address of class D, 224.0.0.1 to 239.255.255.255."""
+    group_port: Annotated[int, Meta(ge=1, le=65535)]
+    broadcast_period: Positive = 2000
+    """The time between two broadcasts."""
+
+
+class DiscoveryGroup(Section, frozen=True, kw_only=True):
+    """A group in which a broker hears others broadcast (AMQ 17.2.2)."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    local_bind_address: str = ""
+    """The IPv4 address of the network interface to use. Empty: the system chooses one."""
+    group_address: str
+    """That of the other brokers' broadcast groups."""
+    group_port: Annotated[int, Meta(ge=1, le=65535)]
+    """That of the other brokers' broadcast groups."""
+    refresh_timeout: Positive = 10_000
+    """The time without a broadcast after which a broker's entry is removed.
+
+    It should be much longer than the ``broadcast-period`` of the others. A link with a broker does
+    not end with its entry.
+    """
+
+    def is_fed_by(self, group: BroadcastGroup) -> bool:
+        """Return whether what is broadcast in that group is heard in this one."""
+        return (self.group_address, self.group_port) == (group.group_address, group.group_port)
+
+
 class JournalSection(Section, frozen=True, kw_only=True):
     """The journal: sizes of its files, and when it is compacted.
 
@@ -347,6 +384,8 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
     acceptor: AcceptorSection = AcceptorSection()
     admin: AdminSection = AdminSection()
     cluster: ClusterSection | None = None
+    broadcast_groups: tuple[BroadcastGroup, ...] = ()
+    discovery_groups: tuple[DiscoveryGroup, ...] = ()
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     """Announced address -> where this node reaches it; what is not here stands for itself."""
     ha_policy: HaPolicySection = HaPolicySection()
@@ -364,6 +403,12 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
             if self.path
             else Path(self.broker.data_directory)
         )
+
+    @property
+    def discovery_group(self) -> DiscoveryGroup | None:
+        """The group of ``cluster.discovery-group-ref``; None without one."""
+        name = "" if self.cluster is None else self.cluster.discovery_group_ref
+        return next((group for group in self.discovery_groups if group.name == name), None)
 
     @property
     def replication(self) -> MasterSection | SlaveSection | None:

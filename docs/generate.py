@@ -134,6 +134,8 @@ def broker_properties() -> str:
         "acceptor": broker.sections.AcceptorSection,
         "admin": broker.sections.AdminSection,
         "cluster": broker.section.ClusterSection,
+        "broadcast-groups.NAME": broker.sections.BroadcastGroup,
+        "discovery-groups.NAME": broker.sections.DiscoveryGroup,
         "journal": broker.sections.JournalSection,
         **_policies(),
         "database-store": broker.ha_policy.DatabaseStoreSection,

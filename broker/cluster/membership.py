@@ -1,19 +1,24 @@
 """The place of a broker in its cluster: what it says of itself, and what it hears from others.
 
-Members are learnt from any member (static discovery, AMQ 17.2.1). Each broker tells all its links
+Members are learnt from any member (AMQ 17.2.1), the first ones from the static connectors or from
+a discovery group. Each broker tells all its links
 what has changed about itself, and tells a newcomer whom it is linked with. The newcomer dials the
 brokers that are new to it.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from broker.cluster import messages as m
+from broker.cluster.broadcast import Broadcaster
 from broker.cluster.directory import Directory
+from broker.cluster.discovery import Discovery
 from broker.cluster.incarnation import next_incarnation
 from broker.cluster.link import ClusterLink
 from broker.cluster.neighbours import Neighbours
@@ -22,6 +27,8 @@ from broker.seams import Seams
 from broker.section import ClusterSection
 from broker.start_error import StartError
 from broker.storage.volume import Volume
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[ClusterLink, Any], None]
 
@@ -54,6 +61,20 @@ class Membership:
         self.neighbours.on_message = self._take
         self.neighbours.on_closed = self._closed
         self.directory = Directory(self.neighbours, lambda: self.own)
+        retry_s, numbers = section.max_retry_interval / 1000, itertools.count()
+        self._broadcasters = [
+            Broadcaster(group, seams, lambda: self.own, numbers, retry_s) for group in config.broadcast_groups
+        ]
+        self.discovery: Discovery | None = None
+        group = config.discovery_group
+        if group is not None:
+            self.discovery = Discovery(group, seams, self.neighbours, lambda: self.own, retry_s)
+            if not any(group.is_fed_by(other) for other in config.broadcast_groups):
+                _log.warning(
+                    "discovery-groups of %r: this broker has no group of broadcast-groups with the same "
+                    "address and port, so brokers that look for others there do not find it",
+                    group.name,
+                )
         self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[ClusterLink], None]] = []
@@ -75,9 +96,26 @@ class Membership:
             ) from None
         self.own = msgspec.structs.replace(self.own, incarnation=incarnation)
         await self.neighbours.start()
+        if self.discovery is not None:
+            self.discovery.start()
+        for broadcaster in self._broadcasters:
+            broadcaster.start()
+
+    async def settled(self) -> None:
+        """Return when everything that the known brokers can tell is known.
+
+        With a discovery group, those brokers are known that were heard within a refresh-timeout.
+        """
+        if self.discovery is not None:
+            await self.discovery.heard_all()
+        await self.neighbours.settled()
 
     async def stop(self) -> None:
         """Say goodbye and close every link."""
+        for broadcaster in self._broadcasters:
+            await broadcaster.stop()
+        if self.discovery is not None:
+            await self.discovery.stop()
         await self.neighbours.stop(m.Leaving(self.own.name, self.own.incarnation))
 
     def announce(self, **changes: Any) -> None:
@@ -109,6 +147,8 @@ class Membership:
     def _closed(self, link: ClusterLink) -> None:
         assert link.member is not None
         self.directory.link_closed(link.member)
+        if self.discovery is not None:
+            self.discovery.link_closed(link.member.connector)
         if link.connecting:
             self._changed()
 

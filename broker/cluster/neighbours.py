@@ -1,9 +1,9 @@
 """The brokers that this broker is linked with: whom it dials, whom it accepts.
 
 Every broker dials every other broker of its cluster whose address it learns: from its static
-connectors, from other brokers, or from a store that they share. It accepts every broker that knows
-the password and has the common properties of the cluster. Another topology is a class that
-overrides ``may_dial`` and ``refusal``.
+connectors, from a discovery group, from other brokers, or from a store that they share. It accepts
+every broker that knows the password and has the common properties of the cluster. Another topology
+is a class that overrides ``may_dial`` and ``refusal``.
 """
 
 from __future__ import annotations
@@ -182,6 +182,11 @@ class Neighbours:
             peer = self._peers.pop(address, None)
             if peer is not None and peer.address not in static:
                 peer.retire()
+
+    def give_up(self, address: str) -> None:
+        """Stop dialling the broker at an address, unless there is a link with it."""
+        if not any(link.member is not None and link.member.connector == address for link in self.links):
+            self.forget(address)
 
     def _dialled(self, peer: Peer, link: ClusterLink) -> None:
         member = link.member

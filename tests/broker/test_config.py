@@ -41,6 +41,8 @@ def test_what_is_written_is_read_back(tmp_path):
             "address-settings.orders.#.max-delivery-attempts": 3,
             "address-settings.orders.#.redelivery-delay": 5,
             "address-settings.#.max-size-bytes": -1,
+            "broadcast-groups.the.lan.group-address": "231.7.7.7",
+            "broadcast-groups.the.lan.group-port": 9876,
         },
     )
     path = tmp_path / "broker.toml"
@@ -53,6 +55,7 @@ def test_what_is_written_is_read_back(tmp_path):
         ("orders.#", 3),
         ("#", 10),
     ]
+    assert [(group.name, group.group_port) for group in parsed.broadcast_groups] == [("the.lan", 9876)]
     assert parsed.data_path == tmp_path / "data"
 
 
@@ -98,6 +101,13 @@ def test_apply_changes_a_copy_and_none_removes():
         ),
         ("address-settings.#.max-size", 1, "did you mean 'address-settings.max-size-bytes'?"),
         ("address-settings.max-size-bytes", 1, "lacks the match"),
+        ("broadcast-groups.group-port", 1, "lacks the name: broadcast-groups.<name>.<property>"),
+        (
+            "broadcast-groups.lan.group-port",
+            0,
+            "'broadcast-groups[0].group-port': expected int >= 1",
+        ),
+        ("discovery-groups.lan.group-port", 1, "property 'discovery-groups[0].group-address' is missing"),
         ("nonsense", 1, "unknown property 'nonsense'; known here: acceptor,"),
         ("path", "x", "unknown property 'path'"),
         ("acceptor.port", "61613", "property 'acceptor.port': expected int, got str, got '61613'"),

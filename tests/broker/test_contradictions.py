@@ -12,6 +12,7 @@ from broker.contradictions import contradiction
 BASE = {"broker": {"name": "a1"}}
 CLUSTER = {"cluster": {"cluster-password": "p", "connector": "a1:61616", "stomp-connector": "a1:61613"}}
 USERS = {"acceptor.users.guest": "x"}
+GROUP = {"name": "lan", "group-address": "231.7.7.7", "group-port": 9876}
 TLS = {"acceptor.ssl-enabled": True, "acceptor.key-store-path": "key.pem"}
 
 CONTRADICTIONS = [
@@ -97,6 +98,20 @@ CONTRADICTIONS = [
         {"ha-policy.shared-store.master.backup-vote": "reachability"},
         "unknown property 'ha-policy.shared-store.master.backup-vote'",
     ),
+    ({"broadcast-groups": [{**GROUP, "group-address": "10.0.0.1"}]},
+     "broadcast-groups of 'lan': group-address is '10.0.0.1': it must be a multicast address"),
+    ({"broadcast-groups": [{**GROUP, "group-address": "224.0.0.0"}]}, "group-address is '224.0.0.0'"),
+    ({"broadcast-groups": [{**GROUP, "group-address": "everyone"}]}, "group-address is 'everyone'"),
+    ({"broadcast-groups": [{**GROUP, "local-bind-address": "eth0"}]},
+     "local-bind-address is 'eth0': it must be the IPv4 address of a network interface"),
+    ({"broadcast-groups": [GROUP, GROUP]}, "broadcast-groups has 2 tables with name = 'lan'"),
+    ({"cluster": None, "broadcast-groups": [GROUP]}, "broadcast-groups is given, and [cluster] is not"),
+    ({"cluster.discovery-group-ref": "wan", "discovery-groups": [{**GROUP, "name": "wan"}, GROUP]},
+     "discovery-groups of 'lan': cluster.discovery-group-ref is 'wan': nothing would listen"),
+    ({"cluster.discovery-group-ref": "lan"}, "discovery-groups has no group of that name"),
+    ({"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP],
+      "cluster.static-connectors": ["b:1"]},
+     "cluster.discovery-group-ref and cluster.static-connectors are both given"),
 ]  # fmt: skip
 
 TOGETHER = [
@@ -113,15 +128,22 @@ TOGETHER = [
     {"address-settings.#.page-size-bytes": 4096, "address-settings.#.max-size-bytes": -1,
      "address-settings.q.auto-delete-queues": True,
      "address-settings.q.auto-delete-queues-delay": 5},
+    {"broadcast-groups": [GROUP, {**GROUP, "name": "also", "group-address": "239.255.255.255",
+                                  "local-bind-address": "10.0.0.1"}]},
+    {"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP], "cluster.static-connectors": []},
 ]  # fmt: skip
+
+
+def applied(properties, path=""):
+    tables = {name: value for name, value in properties.items() if name.endswith(("-settings", "-groups"))}
+    single = {name: value for name, value in properties.items() if name not in tables}
+    return config.apply({**BASE, **CLUSTER, **tables}, single, path)
 
 
 @pytest.mark.parametrize(("properties", "message"), CONTRADICTIONS)
 def test_what_contradicts_each_other_is_one_line(properties, message):
     with pytest.raises(config.ConfigurationError) as caught:
-        tables = {name: value for name, value in properties.items() if name.endswith("-settings")}
-        single = {name: value for name, value in properties.items() if name not in tables}
-        config.apply({**BASE, **CLUSTER, **tables}, single, "etc/broker.toml")
+        applied(properties, "etc/broker.toml")
     text = str(caught.value)
     assert text.startswith("etc/broker.toml: ")
     assert message in text
@@ -131,7 +153,7 @@ def test_what_contradicts_each_other_is_one_line(properties, message):
 
 @pytest.mark.parametrize("properties", TOGETHER)
 def test_what_goes_together_is_taken(properties):
-    assert config.apply({**BASE, **CLUSTER}, properties)
+    assert applied(properties)
 
 
 def test_every_default_goes_with_every_other():

@@ -203,7 +203,7 @@ class ReplicationPolicy(BrokerPolicy):
         voters know.
         """
         membership = self.membership
-        await membership.neighbours.settled()
+        await membership.settled()
         waited = ""
         deadline: float | None = None
         while True:
