@@ -86,8 +86,10 @@ Operations of the monitor
                     Only from brokers that tell it; a live broker without a row makes no claim
     view-change   broker, value = JSON {"kind", "key", "value"}, time_low, time_high: within this
                   interval the broker changed what it believes about the cluster; null: it knows
-                  nothing of that any more. Kinds as in a view of the harness. It may rightly
-                  differ from what others believe, so no rule judges it. Only with ``watch-views``,
+                  nothing of that any more. Kinds as in a view of the harness, and "discovery": the
+                  key is an address, the value the node ID that the broker hears there. It may
+                  rightly differ from what others believe, so no rule judges it. Only with
+                  ``watch-views``,
                   from the load to the recovery
 Operations of the nemesis
     the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it

@@ -1,24 +1,30 @@
 """The views of the cluster that this broker holds to be true.
 
-Brokers that can talk to each other must agree about them.
+Brokers that can talk to each other must agree about the kinds in ``COMPARED``.
 
 Why separate from the topology that clients get: views are to be compared. So every kind is plain
 key and value, and what may differ without harm (the backups, and what is known by hearsay only) is
-left out::
+left out of those that are::
 
-    members   node ID -> the broker that we are linked with and that says itself that it is live
-              with it; ourselves
-    topology  node ID -> the live broker that clients of ours are sent to
+    members    node ID -> the broker that we are linked with and that says itself that it is live
+               with it; ourselves
+    topology   node ID -> the live broker that clients of ours are sent to
+    discovery  connector -> the node ID that is broadcast there; only with a discovery group, and
+               never compared, since datagrams may reach one broker and not another
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.cluster.membership import Membership
 from broker.cluster.topology import topology
 
+COMPARED: Final = ("members", "topology")
+
 
 def views(membership: Membership) -> dict[str, dict[str, str]]:
-    """Return this broker's views by kind; values are "name address"."""
+    """Return this broker's views by kind; a live broker is "name address"."""
     own = membership.own
     members = {
         node_id: f"{member.name} {member.connector}"
@@ -31,4 +37,7 @@ def views(membership: Membership) -> dict[str, dict[str, str]]:
         live = node["live"]
         if isinstance(live, dict):
             told[str(node["node-id"])] = f"{live['name']} {live['connector']}"
-    return {"members": members, "topology": told}
+    views = {"members": members, "topology": told}
+    if membership.discovery is not None:
+        views["discovery"] = membership.discovery.node_ids
+    return views

@@ -420,11 +420,17 @@ class Mirroring(Protocol):
 
 @runtime_checkable
 class Viewed(Protocol):
-    """A system whose brokers report what they believe about the cluster."""
+    """A system whose brokers report what they believe about the cluster.
+
+    After the recovery, brokers must agree on the kinds of views in ``compared_views``. On other
+    kinds they may differ; ``--watch-views`` records these, too.
+    """
+
+    compared_views: Collection[str]
 
     async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
         """Return what a live broker believes about the cluster: kind -> key -> value.
 
-        Kinds on which brokers need not agree, or which the broker cannot report, are left out.
+        Kinds that the broker cannot report are left out.
         """
         ...

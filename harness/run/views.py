@@ -266,7 +266,13 @@ async def _ask(
         except OSError as error:
             silent[name] = str(error) or type(error).__name__
         arrived[name] = recorder.now_ns()
-    things = {(kind, key) for kinds in answers.values() for kind, view in kinds.items() for key in view}
+    things = {
+        (kind, key)
+        for kinds in answers.values()
+        for kind, view in kinds.items()
+        if kind in system.compared_views
+        for key in view
+    }
     held_values: dict[str, dict[Thing, _HeldValue]] = {}
     for name, kinds in answers.items():
         held_values[name] = {}

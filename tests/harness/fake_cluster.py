@@ -30,6 +30,7 @@ class FakeSystem:
     patience = Patience()
     events = {}
     lacking = staticmethod(readiness.lacking)
+    compared_views = ("members",)
 
     def __init__(self, environment, stored=()):
         self.environment = environment

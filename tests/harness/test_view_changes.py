@@ -20,6 +20,8 @@ SILENT = TimeoutError()
 class Cluster:
     """Brokers that answer ``answers`` in turn, and take ``took_s`` for each; roles may change."""
 
+    compared_views = ()
+
     def __init__(self, took_s=0.0, **answers):
         self.took_s = took_s
         self.answers = {name: list(some) for name, some in answers.items()}

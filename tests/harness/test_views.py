@@ -24,6 +24,8 @@ class Cluster:
     The first, the second, then the last for ever; an exception is raised.
     """
 
+    compared_views = ("members", "topology", "groups")
+
     def __init__(self, **answers):
         self.answers = {name: list(some) for name, some in answers.items()}
         self.asked = dict.fromkeys(answers, 0)
@@ -269,3 +271,9 @@ def test_two_pairs_have_queues_of_one_name_that_need_not_agree():
     )
     assert len(rows) == 4
     assert diverged(rows) == []
+
+
+def test_brokers_need_not_agree_on_a_kind_of_view_that_is_not_compared():
+    both = {"a1": [{**members(n="b1 x"), "discovery": {"b1:1": "n"}}], "b1": [members(n="b1 x")]}
+    rows = told(look(Cluster(**both), LONG_S))
+    assert {kind for _, kind, *_ in rows} == {"members"}

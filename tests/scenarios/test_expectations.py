@@ -473,6 +473,23 @@ def test_a_view_of_another_kind_is_not_what_a_broker_knows_of_members():
     assert keeps.wrong(other) == "a1 did not know b1 at kill-1"
 
 
+def test_entries_of_discovery_tell_whom_a_broker_hears():
+    run = seen(
+        knows("a1", "b1:61616", "N", 0, 1, kind="discovery"),
+        knows("a1", "n2", "c1 h:2", 0, 1),
+        fault("kill-1", second=3),
+        knows("a1", "b1:61616", None, 5, 6, kind="discovery"),
+    )
+    hears = KeepsKnowing(broker="a1", others=("b1",), window=("kill-1", "heal"), view="discovery")
+    assert str(hears) == "a1 knows b1 all the time between kill-1 and heal (by discovery)"
+    assert hears.wrong(run) == "a1 forgot b1 meanwhile"
+    forgets = Notices(broker="a1", other="b1", present=False, after="kill-1", most_s=3, view="discovery")
+    assert str(forgets) == "a1 forgets b1 within 3 s after kill-1 (by discovery)"
+    assert forgets.wrong(run) == ""
+    stranger = KeepsKnowing(broker="a1", others=("c1",), window=("kill-1", "heal"), view="discovery")
+    assert stranger.wrong(run) == "a1 did not know c1 at kill-1"
+
+
 def test_a_broker_that_forgets_another_one_meanwhile_does_not_keep_knowing_it():
     run = seen(CUT_OFF)
 

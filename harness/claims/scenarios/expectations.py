@@ -409,12 +409,20 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"{self.broker} {self.role} after {self.after}: {took_s:.1f} s"
 
 
+KnowledgeView = Literal["members", "discovery"]
+"""The view in which a broker knows other ones: by links, or by what they broadcast."""
+
+
+def _view_suffix(view: KnowledgeView) -> str:
+    return "" if view == "members" else f" (by {view})"
+
+
 class Notices(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation that a broker learns of another one, or forgets it, within a time.
 
     The time runs from the moment ``after``. What a broker knows is the view of the cluster's
-    members that it gives during the load (``watch-views``). A broker that is asked once a second
-    may have noticed up to a second earlier than is seen.
+    members, or its entries of ``discovery``, as it gives them during the load (``watch-views``). A
+    broker that is asked once a second may have noticed up to a second earlier than is seen.
     """
 
     broker: str
@@ -422,10 +430,12 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True):
     present: bool
     after: str
     most_s: float
+    view: KnowledgeView = "members"
 
     def __str__(self) -> str:
         notices = "knows" if self.present else "forgets"
-        return f"{self.broker} {notices} {self.other} within {self.most_s:g} s after {self.after}"
+        after = f"{self.after}{_view_suffix(self.view)}"
+        return f"{self.broker} {notices} {self.other} within {self.most_s:g} s after {after}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
@@ -433,7 +443,7 @@ class Notices(msgspec.Struct, frozen=True, kw_only=True):
         if moment is None:
             return f"{self.after} never came"
         is_known = False
-        for change in run.known_members(self.broker, self.other):
+        for change in run.known_members(self.broker, self.other, self.view):
             if change.high_ns >= moment and change.present == self.present:
                 took_s = (change.high_ns - moment) / 1e9
                 if took_s <= self.most_s:
@@ -454,17 +464,18 @@ class KeepsKnowing(msgspec.Struct, frozen=True, kw_only=True):
     broker: str
     others: tuple[str, ...]
     window: tuple[str, str]
+    view: KnowledgeView = "members"
 
     def __str__(self) -> str:
-        others = " and ".join(self.others)
-        return f"{self.broker} knows {others} all the time between {self.window[0]} and {self.window[1]}"
+        others, end = " and ".join(self.others), f"{self.window[1]}{_view_suffix(self.view)}"
+        return f"{self.broker} knows {others} all the time between {self.window[0]} and {end}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         begin, end = run.between(self.window)
         for other in self.others:
             is_known = False
-            for change in run.known_members(self.broker, other):
+            for change in run.known_members(self.broker, other, self.view):
                 if change.high_ns > begin and change.low_ns < end and not change.present:
                     return f"{self.broker} forgot {other} meanwhile"
                 is_known = change.present if change.high_ns <= begin else is_known

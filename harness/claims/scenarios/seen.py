@@ -49,6 +49,13 @@ class MemberChange:
     high_ns: int
 
 
+def _is_about(broker: str, kind: str, view: Mapping[str, str]) -> bool:
+    """Return whether an entry of a view is about that broker."""
+    if kind == "discovery":
+        return view["key"].startswith(f"{broker}:")
+    return view["value"].startswith(f"{broker} ")
+
+
 def _outlives_connections(row: Row) -> bool:
     """Return whether a row is of a subscription that outlives its connections."""
     name = row.get("subscription")
@@ -166,17 +173,17 @@ class ObservedRun:
     def _instances(self) -> list[Instance]:
         return reference.find(self.rows, CheckOptions())
 
-    def known_members(self, broker: str, other: str) -> Iterator[MemberChange]:
-        """Yield when a broker learnt of another one, and when it forgot it."""
+    def known_members(self, broker: str, other: str, kind: str) -> Iterator[MemberChange]:
+        """Yield when a broker learnt of another one, and when it forgot it, by a kind of view."""
         keys: set[str] = set()
         for row in self.control:
             if row["f"] != "view-change" or row["broker"] != broker:
                 continue
             view = msgspec.json.decode(row["value"])
-            if view["kind"] != "members":
+            if view["kind"] != kind:
                 continue
             had = bool(keys)
-            if view["value"] is not None and view["value"].startswith(f"{other} "):
+            if view["value"] is not None and _is_about(other, kind, view):
                 keys.add(view["key"])
             else:
                 keys.discard(view["key"])

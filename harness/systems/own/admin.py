@@ -75,7 +75,7 @@ class AdminClients:
         return Mirrored(answer["last"], answer["contents"])
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
-        """Return the live brokers that it is linked with, and those that it sends clients to."""
+        """Return what it believes about the cluster (``broker.cluster.views``)."""
         answer = await self._request_on_kept_connection(admin, "views", {})
         peers: dict[str, dict[str, str]] = answer["views"]
         return peers

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
+from broker.cluster.views import COMPARED
 from broker.multicast import open_multicast
 from broker.seams import Seams
 from broker.storage.volume import Volume
@@ -78,6 +79,7 @@ class OwnSystem(AdminClients):
     lacking = staticmethod(readiness.lacking)
     made_secrets = ("admin",)
     mirrored = ("replication",)
+    compared_views = COMPARED
     paging: Mapping[str, Sequence[int]] = {
         f"{ADDRESSES}#.max-size-bytes": (8192, 65_536),
         f"{ADDRESSES}#.page-size-bytes": (2048, 4096),

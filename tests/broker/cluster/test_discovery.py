@@ -16,6 +16,7 @@ from broker import config
 from broker.cluster.broadcast import BROADCAST_MAX, Broadcast, decode
 from broker.cluster.discovery import ENTRIES_MAX, Discovery
 from broker.cluster.membership import Membership
+from broker.cluster.views import views
 from broker.seams import Seams
 from broker.sections import DiscoveryGroup
 from environments.simulation import LinkCondition, World
@@ -38,7 +39,7 @@ def table(name, **cluster):
             "connection-ttl": 5000,
             "retry-interval": 100,
             "discovery-group-ref": "lan",
-            **cluster,
+            **{key.replace("_", "-"): value for key, value in cluster.items()},
         },
         "broadcast-groups": [group],
         "discovery-groups": [group],
@@ -108,6 +109,22 @@ def test_brokers_that_know_no_address_become_a_cluster():
         return {name: cluster.linked(name) for name in cluster.members}
 
     assert in_world(scenario) == {"a1": {"b1", "c1"}, "b1": {"a1", "c1"}, "c1": {"a1", "b1"}}
+
+
+def test_what_a_broker_hears_is_a_view_of_its_own():
+    async def scenario(cluster):
+        cluster.start("a1", "b1")
+        cluster.start(
+            "c1", **{"discovery-groups": []}, cluster=table("c1", discovery_group_ref="")["cluster"]
+        )
+        await asyncio.sleep(2 * PERIOD_S)
+        return [views(cluster.members[name]).get("discovery") for name in ("a1", "b1", "c1")]
+
+    assert in_world(scenario) == [
+        {"b1:61616": "node-b1", "c1:61616": "node-c1"},
+        {"a1:61616": "node-a1", "c1:61616": "node-c1"},
+        None,
+    ]
 
 
 def test_a_broker_does_not_take_itself_for_another_one():
