@@ -87,6 +87,8 @@ KINDS: Final = (
     FaultKind("partition", "votes", ("lost",), "brokers or clients do not hear each other"),
     FaultKind("stall", "votes", ("lost",), "brokers or clients do not hear each other"),
     FaultKind("slow", "votes", ("slow", "lossy"), "brokers or clients hear each other late"),
+    FaultKind("datagram-", "none", ("lossy", "lost", "doubled", "held back"),
+              "brokers need datagrams only to find each other"),
     FaultKind("nfs-", "pair", ("silent",), "brokers wait for the file server of their store"),
     FaultKind("database-", "pair", ("stalled", "down", "severed", "silent"), "brokers wait for the database"),
 )  # fmt: skip

@@ -22,7 +22,7 @@ packets. "stall" is the word for what a client sees.
 """
 
 DATAGRAM_PRIMITIVES: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
-"""The link faults that hit single packets; only the simulation can do them."""
+"""The link faults that hit datagrams; only the simulation can do them."""
 
 CHANCE_DEFAULT: Final = 0.3
 """The probability that a datagram is lost, doubled or overtaken, if the fault has no ``chance``."""
@@ -34,9 +34,8 @@ class LinkCondition:
 
     ``cut`` holds the segments of streams until the link heals, and loses datagrams. ``reset`` ends
     every connection that crosses the link, now and as long as it is in force. The ``rate_bytes_s``
-    None is unlimited. ``loss``, ``duplicate`` and ``reorder`` are probabilities from 0 to 1 of
-    packets in the simulation: a lost segment of a stream waits for its retransmission, a lost
-    datagram is gone; the other two concern datagrams only.
+    None is unlimited. ``loss``, ``duplicate`` and ``reorder`` are the probabilities from 0 to 1
+    that a datagram is lost, doubled or held back; the segments of streams are not.
     """
 
     cut: bool = False

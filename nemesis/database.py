@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan
-from nemesis.kind import PAIR, Impact, Option, Situation
+from nemesis.kind import PAIR, Impact, Option, Situation, probability
 from nemesis.node import NodeKind
 
 DATABASE: Final = "database"
@@ -74,14 +74,11 @@ class DatabaseRestart(DatabaseServerKind):
     seen_as = "down"
 
 
-def _chance(value: Any) -> str:
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
-    return "" if sound else "a number above 0 and at most 1"
-
-
 def _share(value: Any) -> str:
     return (
-        "" if (value == 0 and not isinstance(value, bool)) or not _chance(value) else "a number from 0 to 1"
+        ""
+        if (value == 0 and not isinstance(value, bool)) or not probability(value)
+        else "a number from 0 to 1"
     )
 
 
@@ -98,7 +95,9 @@ class DatabaseDisconnect(DatabaseKind):
     default_target = "one"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance, drawn=(0.1, 1.0)),
+        "chance": Option(
+            f"of each transaction, {CHANCE_DEFAULT:g} by default", probability, drawn=(0.1, 1.0)
+        ),
         "committed": Option(
             f"how many of those that lose their connection happen all the same, {COMMITTED_DEFAULT:g} "
             "by default; with chance 1 and"

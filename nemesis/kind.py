@@ -49,6 +49,12 @@ def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
     return check
 
 
+def probability(value: Any) -> str:
+    """Check that a value is a probability above 0."""
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    return "" if sound else "a number above 0 and at most 1"
+
+
 def one_of(*words: str) -> Callable[[Any], str]:
     """Return a check for one of some words."""
     return lambda value: "" if value in words else f"one of {', '.join(words)}"

@@ -9,6 +9,7 @@ from harness.interface import UsageError
 from nemesis.admin import AdminTakeover, Quiesce
 from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
+from nemesis.datagram import DatagramDuplicate, DatagramLoss, DatagramReorder
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
 from nemesis.hook import Hook
 from nemesis.kind import Kind
@@ -42,6 +43,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         ClockStep(),
         ClockRate(),
         ClockStrobe(),
+        DatagramLoss(),
+        DatagramDuplicate(),
+        DatagramReorder(),
         DatabaseStall(),
         DatabaseRestart(),
         DatabaseDisconnect(),

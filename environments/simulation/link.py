@@ -17,9 +17,6 @@ LATENCY_NS: Final = 80_000
 SPREAD_NS: Final = 120_000
 """A way takes from 80 to 200 microseconds: machines of one rack, in user space."""
 
-RETRANSMISSION_NS: Final = 200_000_000
-"""The delay of a lost segment: Linux' least retransmission time-out."""
-
 RETRANSMISSION_NS_MAX: Final = 3_000_000_000
 """The longest delay of a retransmission.
 
@@ -48,14 +45,10 @@ class Way:
         self._waiting: dict[Callable[[], None], int] = {}
 
     def arrival_ns(self, size: int) -> int:
-        """Return when a segment that leaves now arrives: later if the link is slow or loses it."""
+        """Return when a segment that leaves now arrives: later if the link is slow."""
         arrival = self._scheduler.now_ns + self._latency_ns + int(self._draw() * self._spread_ns)
         if self.condition is not CLEAR:
             arrival += self._slowness_ns(size)
-            timeout = RETRANSMISSION_NS
-            while self.condition.loss and self._draw() < min(self.condition.loss, 0.99):
-                arrival += timeout
-                timeout = min(2 * timeout, RETRANSMISSION_NS_MAX)
         return arrival
 
     def datagram_arrivals_ns(self, size: int) -> list[int]:

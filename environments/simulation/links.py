@@ -31,6 +31,9 @@ PROBE_BYTES: Final = 16 * 1024
 SLOW_MS: Final = 10.0
 """A link with this delay is called slow: the network's own latency is far below."""
 
+HELD_MS: Final = 0.25
+"""A packet that takes longer was held back, on a link that is not slow."""
+
 PATIENCE_S: Final = 0.5
 """A packet that has not arrived after so long is called lost."""
 
@@ -56,13 +59,15 @@ class SimulatedLinks(Part):
     async def probe(self, links: Sequence[Link]) -> dict[str, str]:
         """Return what each link does now.
 
-        The answers are "open", "lost", "lossy 3 of 5", "refused", and "slow 120 ms".
+        The answers are "open", "lost", "lossy 3 of 5", "doubled 2 of 5", "held back 1 of 5",
+        "refused", and "slow 120 ms".
         """
         if not links:
             return {}
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         late_ms: dict[Link, list[float]] = {link: [] for link in links}
+        doubled = dict.fromkeys(links, 0)
         missing = PACKETS * len(late_ms)
         over = asyncio.Event()
 
@@ -75,21 +80,26 @@ class SimulatedLinks(Part):
 
         for link in late_ms:
             for _ in range(PACKETS):
-                self._send(link, partial(arrived, link))
+                doubled[link] += self._send(link, partial(arrived, link)) > 1
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await over.wait()
         except TimeoutError:
             pass
-        return {link_name(link): self._phrase(link, times) for link, times in late_ms.items()}
+        return {link_name(link): self._phrase(link, times, doubled[link]) for link, times in late_ms.items()}
 
-    def _send(self, link: Link, arrived: Callable[[], None]) -> None:
-        """Send a datagram from machine to machine: it needs no process at either end."""
+    def _send(self, link: Link, arrived: Callable[[], None]) -> int:
+        """Send a datagram from machine to machine; return how many copies of it arrive.
+
+        It needs no process at either end. ``arrived`` is called with the first copy.
+        """
         way = self._world.network.way(link.source, link.target)
-        for arrival_ns in way.datagram_arrivals_ns(PROBE_BYTES // PACKETS)[:1]:
+        arrivals_ns = way.datagram_arrivals_ns(PROBE_BYTES // PACKETS)
+        for arrival_ns in arrivals_ns[:1]:
             self._world.scheduler.at(arrival_ns, arrived)
+        return len(arrivals_ns)
 
-    def _phrase(self, link: Link, late_ms: list[float]) -> str:
+    def _phrase(self, link: Link, late_ms: list[float], doubled: int) -> str:
         if self._world.network.condition(link).reset:
             return "refused"
         if not late_ms:
@@ -97,4 +107,8 @@ class SimulatedLinks(Part):
             return "lost" if slow_ms < PATIENCE_S * 1000 else f"slow over {PATIENCE_S * 1000:.0f} ms"
         if max(late_ms) >= SLOW_MS:
             return f"slow {max(late_ms):.0f} ms"
+        if doubled:
+            return f"doubled {doubled} of {PACKETS}"
+        if self._world.network.condition(link).reorder and (held := sum(ms > HELD_MS for ms in late_ms)):
+            return f"held back {held} of {PACKETS}"
         return "open" if len(late_ms) >= PACKETS else f"lossy {PACKETS - len(late_ms)} of {PACKETS}"

@@ -1,5 +1,6 @@
 import asyncio
 
+import msgspec
 import pytest
 from virtual_cluster import LEASE_S, Cluster, run_virtually
 
@@ -612,6 +613,13 @@ def test_a_stop_says_whether_another_takes_over_where_it_is_told(failover):
 @pytest.mark.parametrize("kind", ["takeover", "quiesce"])
 def test_a_command_of_brokers_that_share_a_database_is_refused_by_name_elsewhere(kind):
     assert "use --policy ha-database" in registry.get(kind).lacks(Cluster().nodes)
+
+
+@pytest.mark.parametrize("kind", ["datagram-loss", "datagram-duplicate", "datagram-reorder"])
+def test_faults_of_datagrams_are_refused_where_no_broker_sends_any(kind):
+    nodes = Cluster().nodes
+    assert "give them broadcast-groups with --set" in registry.get(kind).lacks(nodes)
+    assert registry.get(kind).lacks([msgspec.structs.replace(nodes[0], broadcasts=True)]) == ""
 
 
 def test_a_taker_that_does_not_exist_is_refused_with_the_near_one():

@@ -32,6 +32,7 @@ PASSCODE: Final = "tester-secret"  # known to everybody: it keeps only strays ou
 _CLUSTER_USER: Final = "cluster"
 
 ADDRESSES: Final = "address-settings."
+BROADCASTS: Final = "broadcast-groups."
 
 TEST_DEFAULTS: Final[Mapping[str, Any]] = {
     "acceptor.connection-ttl": 2000,

@@ -32,6 +32,7 @@ from harness.systems.own import database_plan
 from harness.systems.own.admin import AdminClients
 from harness.systems.own.configuration import (
     ADDRESSES,
+    BROADCASTS,
     REFUSALS_DRAWN,
     attempts,
     of_load,
@@ -124,6 +125,9 @@ class OwnSystem(AdminClients):
         policy = POLICIES[spec.policy]
         in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
+        broadcasts = any(
+            name.startswith(BROADCASTS) for values in spec.properties.values() for name in values
+        )
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -136,6 +140,7 @@ class OwnSystem(AdminClients):
                 after=policy.after(pair, number),
                 database=database,
                 commands=policy.commands,
+                broadcasts=broadcasts,
             )
             for pair, number, role in policy.layout(spec)
         )

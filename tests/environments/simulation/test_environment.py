@@ -63,6 +63,8 @@ LEASED = [
     ("slow", {"delay_ms": 120}, LINK, "slow 1"),
     ("slow", {"rate_bytes_s": 100_000}, LINK, "slow 1"),
     ("datagram-loss", {"chance": 1}, LINK, "lost"),
+    ("datagram-duplicate", {"chance": 1}, LINK, "doubled 5 of 5"),
+    ("datagram-reorder", {"chance": 1}, LINK, "held back"),
     ("pause", {}, "a1", "paused"),
     ("disk-slow", {"delay_ms": 50}, "a1/disk", "slow 5"),
     ("disk-stall", {}, "a1/disk", "stalled"),

@@ -147,7 +147,7 @@ async def nemesis(world, spawn):
                 world.network.apply(link, LinkCondition())
             case _:
                 link = Link(*chance.sample(ends, 2))
-                slow = LinkCondition(delay_ms=20, jitter_ms=30, loss=0.2, rate_bytes_s=20_000)
+                slow = LinkCondition(delay_ms=20, jitter_ms=30, rate_bytes_s=20_000)
                 world.network.apply(link, slow)
                 world.clock(node).rate = 0.5 + chance.random()
                 await asyncio.sleep(chance.random())
