@@ -16,6 +16,7 @@ from harness.claims.scenarios.expectations import (
     Changing,
     Exactly,
     ExpectedTakeover,
+    Flaps,
     GoesOn,
     Happens,
     KeepsKnowing,
@@ -488,6 +489,18 @@ def test_entries_of_discovery_tell_whom_a_broker_hears():
     assert forgets.wrong(run) == ""
     stranger = KeepsKnowing(broker="a1", others=("c1",), window=("kill-1", "heal"), view="discovery")
     assert stranger.wrong(run) == "a1 did not know c1 at kill-1"
+
+
+def test_a_broker_that_ceases_to_hear_another_one_is_counted():
+    heard = ("N", None, "N", None, "N")
+    run = seen(
+        knows("a1", "b1:61616", value, second, second + 1, kind="discovery")
+        for second, value in enumerate(heard)
+    )
+    assert Flaps(broker="a1", other="b1", least=2).wrong(run) == ""
+    assert Flaps(broker="a1", other="b1", least=3).wrong(run) == "a1 ceased to hear b1 2 times"
+    assert Flaps(broker="a1", other="c1", least=1).wrong(run) == "a1 ceased to hear c1 0 times"
+    assert str(Flaps(broker="a1", other="b1", least=2)) == "a1 ceases to hear b1 at least 2 times"
 
 
 def test_a_broker_that_forgets_another_one_meanwhile_does_not_keep_knowing_it():

@@ -484,6 +484,27 @@ class KeepsKnowing(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
 
+class Flaps(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker ceases to hear another one, again and again.
+
+    It does so at least ``least`` times. What it hears are its entries of ``discovery``, as for
+    ``Notices``.
+    """
+
+    broker: str
+    other: str
+    least: int
+
+    def __str__(self) -> str:
+        return f"{self.broker} ceases to hear {self.other} at least {self.least} times"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        changes = run.known_members(self.broker, self.other, "discovery")
+        count = sum(not change.present for change in changes)
+        return "" if count >= self.least else f"{self.broker} ceased to hear {self.other} {count} times"
+
+
 class Happens(msgspec.Struct, frozen=True):
     """The expectation of an event that a fault waits for.
 

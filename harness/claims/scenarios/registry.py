@@ -11,6 +11,7 @@ from typing import Final
 from harness.claims.scenarios import (
     cluster_probes,
     clusters,
+    discovery,
     file_system_probes,
     ha_database,
     ha_database_admin_probes,
@@ -39,6 +40,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *subscriptions.SCENARIOS,
     *clusters.SCENARIOS,
     *clusters.BETWEEN_BROKERS,
+    *discovery.SCENARIOS,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY

@@ -16,6 +16,19 @@ _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _LINK: Final = "broker/cluster/link.py"
 _SILENT: Final = "        elif now - self.received > self.ttl_s:\n"
 _NEXT: Final = "\n    async def _send_body"
+_DISCOVERY: Final = "broker/cluster/discovery.py"
+_CLOSES: Final = without(
+    "a removed entry closes the link with its broker",
+    _DISCOVERY,
+    "        self._neighbours.give_up(connector)\n\n    def _look",
+    "        self._neighbours.forget(connector)\n\n    def _look",
+    fails="forgot",
+)
+_REMOVED_EARLY: Final = (
+    _DISCOVERY,
+    "        self._timeout_s = group.refresh_timeout / 1000\n",
+    "        self._timeout_s = group.refresh_timeout / 8000\n",
+)
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
 _FORGETS: Final = begins_without(
@@ -154,6 +167,28 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         _SILENT,
         "        elif now - self.received > self.ttl_s / 4:\n",
         fails="a1 forgot b1 meanwhile",
+    ),
+    "CL2-udp": without(
+        "a broker takes no new broker for an entry later than three seconds after its start",
+        _DISCOVERY,
+        "        if len(self._entries) >= ENTRIES_MAX:\n",
+        "        if asyncio.get_running_loop().time() > self._started_s + 3:\n",
+        fails="did not know",
+    ),
+    "CL2-lost": _CLOSES,
+    "CL2-lost-short": without(
+        "an entry is removed after an eighth of refresh-timeout", *_REMOVED_EARLY, fails="forgot"
+    ),
+    "CL2-static": without(
+        "a broker gives up a static connector after five attempts",
+        "broker/cluster/peer.py",
+        "limit = section.initial_connect_attempts if self._never_linked",
+        "limit = 5 if self._never_linked",
+        fails="did not know",
+    ),
+    "CL18-flaps": _CLOSES,
+    "CL18-steady": without(
+        "an entry is removed after an eighth of refresh-timeout", *_REMOVED_EARLY, fails="forgot"
     ),
     "CL1-off": without(
         "OFF forwards messages as ON_DEMAND does",
