@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from broker import moved_messages
-from broker.sections import BrokerConfig
+from broker.sections import BrokerConfig, GroupSection
 
 MAKE_SECRET: Final = "openssl rand -hex 24"  # noqa: S105 - a command
 KNOWN_PASSWORD: Final = "CHANGE ME!!"  # noqa: S105 - that of the documents' own configurations
@@ -231,7 +231,8 @@ def _discovery(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
             yield f"{section} is given, and [cluster] is not: only brokers of a cluster look for each other"
         for group in groups:
             where = f"{section} of {group.name!r}"
-            if not _is_class_d(group.group_address):
+            yield _kind_problem(group, where)
+            if group.group_address and not _is_class_d(group.group_address):
                 yield (
                     f"{where}: group-address is {group.group_address!r}: it must be a multicast address, "
                     "224.0.0.1 to 239.255.255.255"
@@ -262,6 +263,19 @@ def _discovery(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
                 f"discovery-groups of {name!r}: cluster.discovery-group-ref is {chosen!r}: nothing would "
                 "listen to this group"
             )
+
+
+def _kind_problem(group: GroupSection, where: str) -> str:
+    """Return why a group is neither one of multicast nor one of files; "" if it is one of them."""
+    multicast, files = (group.group_address, group.group_port), (group.jgroups_file, group.jgroups_channel)
+    if any(multicast) and any(files):
+        return (
+            f"{where}: it has group-address or group-port, and jgroups-file or jgroups-channel: a group is "
+            "one of multicast or one of files; leave out the one or the other"
+        )
+    if not all(multicast) and not all(files):
+        return f"{where}: it needs group-address and group-port, or jgroups-file and jgroups-channel"
+    return ""
 
 
 def _is_ipv4(address: str) -> bool:

@@ -147,7 +147,12 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         database = partial(open_database, config.database_store, config.path, os.environ)
     watch = TurnWatch(config.broker.longest_turn) if config.broker.longest_turn > 0 else None
     try:
-        seams = real_seams(config.resolved_hosts(), connections=open_files.for_clients(), turn_watch=watch)
+        seams = real_seams(
+            config.resolved_hosts(),
+            connections=open_files.for_clients(),
+            turn_watch=watch,
+            open_directory=SharedDirectoryVolume,
+        )
         if watch is not None:
             watch.start()
         return await serve(config, seams, volume, stopping, database=database)

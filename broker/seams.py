@@ -13,7 +13,8 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from broker.handshake import NONCE_BYTES
 from broker.multicast import OpenMulticast, open_multicast
@@ -21,6 +22,26 @@ from broker.turn_watch import TurnWatch
 
 SECRET_BYTES: Final = 16
 """Random bytes in a name that others must not guess."""
+
+
+class SharedFiles(Protocol):
+    """A directory of small files that several brokers read and write. Calls may raise OSError."""
+
+    async def list(self, directory: str) -> list[str]:
+        """Return the names in a directory, sorted; none if there is no such directory."""
+        ...
+
+    async def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Return bytes from ``offset``, at most ``size``."""
+        ...
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file: a reader sees the old or the new one."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; it is no error if the file does not exist."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +56,8 @@ class Seams:
     seen enough of it can foretell. ``connections`` is how many clients may have together.
     ``turn_watch`` watches the loop, where there is a clock that runs while code does.
     ``open_multicast`` opens multicast sockets: asyncio takes the options of one only with a socket
-    of this machine, which a simulation has not.
+    of this machine, which a simulation has not. ``open_directory`` opens a directory that brokers
+    share, None where none can be opened.
     """
 
     random: random.Random
@@ -45,6 +67,7 @@ class Seams:
     connections: int | None = None
     turn_watch: TurnWatch | None = None
     open_multicast: OpenMulticast = open_multicast
+    open_directory: Callable[[Path], SharedFiles] | None = None
 
     def nonce(self) -> bytes:
         """Bytes for one handshake."""
@@ -76,6 +99,7 @@ def real_seams(
     seed: int | str | None = None,
     connections: int | None = None,
     turn_watch: TurnWatch | None = None,
+    open_directory: Callable[[Path], SharedFiles] | None = None,
 ) -> Seams:
     """The seams of the real world; ``seed`` None takes chance from the operating system."""
     return Seams(
@@ -85,4 +109,5 @@ def real_seams(
         entropy=os.urandom if seed is None else None,
         connections=connections,
         turn_watch=turn_watch,
+        open_directory=open_directory,
     )

@@ -234,41 +234,49 @@ class AdminSection(Section, frozen=True, kw_only=True):
     """
 
 
-class BroadcastGroup(Section, frozen=True, kw_only=True):
-    """A group to which a live broker broadcasts its ``cluster.connector`` (AMQ 17.2.2)."""
+class GroupSection(Section, frozen=True, kw_only=True):
+    """A multicast group, or a directory that brokers share and in which each has a file."""
 
     name: Annotated[str, Meta(min_length=1)]
     local_bind_address: str = ""
     """The IPv4 address of the network interface to use. Empty: the system chooses one."""
+    group_address: str = ""
+    """An IPv4 address of class D, 224.0.0.1 to 239.255.255.255; the same for all brokers."""
+    group_port: Port = 0
+    """The same for all brokers."""
+    jgroups_file: str = ""
+    """In place of ``group-address``: a directory that all brokers can read and write.
+
+    In AMQ it is a file that describes such a directory (FILE_PING). Relative to the configuration
+    file.
+    """
+    jgroups_channel: Annotated[str, Meta(pattern=r"^([\w-][\w.-]*)?\Z")] = ""
+    """The subdirectory of ``jgroups-file`` for the brokers of this group."""
+
+    @property
+    def place(self) -> tuple[str, int, str, str]:
+        """The values by which brokers meet in a group."""
+        return self.group_address, self.group_port, self.jgroups_file, self.jgroups_channel
+
+
+class BroadcastGroup(GroupSection, frozen=True, kw_only=True):
+    """A group to which a live broker broadcasts its ``cluster.connector`` (AMQ 17.2.2, 17.2.3)."""
+
     local_bind_port: Annotated[int, Meta(ge=-1, le=65535)] = -1
     """The port from which datagrams are sent; -1: the system chooses one."""
-    group_address: str
-    """An IPv4 address of class D, 224.0.0.1 to 239.255.255.255."""
-    group_port: Annotated[int, Meta(ge=1, le=65535)]
     broadcast_period: Positive = 2000
     """The time between two broadcasts."""
 
 
-class DiscoveryGroup(Section, frozen=True, kw_only=True):
-    """A group in which a broker hears others broadcast (AMQ 17.2.2)."""
+class DiscoveryGroup(GroupSection, frozen=True, kw_only=True):
+    """A group in which a broker hears others broadcast (AMQ 17.2.2, 17.2.3)."""
 
-    name: Annotated[str, Meta(min_length=1)]
-    local_bind_address: str = ""
-    """The IPv4 address of the network interface to use. Empty: the system chooses one."""
-    group_address: str
-    """That of the other brokers' broadcast groups."""
-    group_port: Annotated[int, Meta(ge=1, le=65535)]
-    """That of the other brokers' broadcast groups."""
     refresh_timeout: Positive = 10_000
     """The time without a broadcast after which a broker's entry is removed.
 
     It should be much longer than the ``broadcast-period`` of the others. A link with a broker does
     not end with its entry.
     """
-
-    def is_fed_by(self, group: BroadcastGroup) -> bool:
-        """Return whether what is broadcast in that group is heard in this one."""
-        return (self.group_address, self.group_port) == (group.group_address, group.group_port)
 
 
 class JournalSection(Section, frozen=True, kw_only=True):
@@ -409,6 +417,11 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
         """The group of ``cluster.discovery-group-ref``; None without one."""
         name = "" if self.cluster is None else self.cluster.discovery_group_ref
         return next((group for group in self.discovery_groups if group.name == name), None)
+
+    def directory_of(self, group: GroupSection) -> Path:
+        """The directory in which the brokers of a group have files."""
+        directory = Path(group.jgroups_file) / group.jgroups_channel
+        return Path(self.path).resolve().parent / directory if self.path else directory
 
     @property
     def replication(self) -> MasterSection | SlaveSection | None:

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from broker.cluster import messages as m
 from broker.contradictions import CONNECTOR_MAX
-from broker.seams import Seams
+from broker.multicast import OpenMulticast
 from broker.sections import BroadcastGroup, DiscoveryGroup
 
 _log = logging.getLogger(__name__)
@@ -107,55 +107,75 @@ class Broadcaster(GroupTask):
     """
 
     def __init__(
+        self, group: BroadcastGroup, own: Callable[[], m.Member], numbers: Iterator[int], retry_s: float
+    ) -> None:
+        super().__init__(f"broadcast-groups of {group.name!r}", retry_s)
+        self._group = group
+        self._own = own
+        self._numbers = numbers
+
+    def _next(self) -> bytes | None:
+        """Return the next broadcast; None while this broker is not live."""
+        member = self._own()
+        if not member.live or member.node_id is None:
+            return None
+        broadcast = Broadcast(
+            node_id=member.node_id,
+            connector=member.connector,
+            start=member.incarnation,
+            number=next(self._numbers),
+        )
+        return msgspec.json.encode(broadcast)
+
+
+class MulticastBroadcaster(Broadcaster):
+    """Broadcasts this broker in a multicast group."""
+
+    def __init__(
         self,
         group: BroadcastGroup,
-        seams: Seams,
+        open_multicast: OpenMulticast,
         own: Callable[[], m.Member],
         numbers: Iterator[int],
         retry_s: float,
     ) -> None:
-        super().__init__(f"broadcast-groups of {group.name!r}", retry_s)
-        self._group = group
-        self._seams = seams
-        self._own = own
-        self._numbers = numbers
+        super().__init__(group, own, numbers, retry_s)
+        self._open = open_multicast
 
     async def _use(self) -> None:
         group = self._group
         address = group.group_address, group.group_port
         bind = group.local_bind_address, max(0, group.local_bind_port)
         socket = _Socket(lambda _: None)
-        transport = await self._seams.open_multicast(lambda: socket, address, bind, listens=False)
+        transport = await self._open(lambda: socket, address, bind, listens=False)
         with contextlib.closing(transport):
             while True:
-                member = self._own()
-                if member.live and member.node_id is not None:
-                    broadcast = Broadcast(
-                        node_id=member.node_id,
-                        connector=member.connector,
-                        start=member.incarnation,
-                        number=next(self._numbers),
-                    )
-                    transport.sendto(msgspec.json.encode(broadcast), address)
+                broadcast = self._next()
+                if broadcast is not None:
+                    transport.sendto(broadcast, address)
                 await socket.work(group.broadcast_period / 1000)
                 self._works()
 
 
-class Listener(GroupTask):
-    """Calls ``hear`` with each broadcast in a group, whoever sent it."""
+class MulticastListener(GroupTask):
+    """Calls ``hear`` with each broadcast in a multicast group, whoever sent it."""
 
     def __init__(
-        self, group: DiscoveryGroup, seams: Seams, hear: Callable[[Broadcast], None], retry_s: float
+        self,
+        group: DiscoveryGroup,
+        open_multicast: OpenMulticast,
+        hear: Callable[[Broadcast], None],
+        retry_s: float,
     ) -> None:
         super().__init__(f"discovery-groups of {group.name!r}", retry_s)
         self._group = group
-        self._seams = seams
+        self._open = open_multicast
         self._hear = hear
 
     async def _use(self) -> None:
         group = self._group
         socket = _Socket(self._take)
-        transport = await self._seams.open_multicast(
+        transport = await self._open(
             lambda: socket,
             (group.group_address, group.group_port),
             (group.local_bind_address, 0),

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.cluster import messages as m
-from broker.cluster.broadcast import Broadcast, Listener
+from broker.cluster.broadcast import Broadcast, GroupTask
 from broker.cluster.neighbours import Neighbours
-from broker.seams import Seams
-from broker.sections import DiscoveryGroup
 
 _log = logging.getLogger(__name__)
 
@@ -42,21 +40,21 @@ class Discovery:
     starts again where it was has a higher start number. Two addresses at which one node ID goes on
     to be heard are two brokers.
 
-    ``own`` returns how this broker introduces itself at this moment.
+    ``own`` returns how this broker introduces itself at this moment. ``listen`` makes the task that
+    calls its argument with each broadcast in the group.
     """
 
     def __init__(
         self,
-        group: DiscoveryGroup,
-        seams: Seams,
+        timeout_s: float,
         neighbours: Neighbours,
         own: Callable[[], m.Member],
-        retry_s: float,
+        listen: Callable[[Callable[[Broadcast], None]], GroupTask],
     ) -> None:
-        self._timeout_s = group.refresh_timeout / 1000
+        self._timeout_s = timeout_s
         self._neighbours = neighbours
         self._own = own
-        self._listener = Listener(group, seams, self.hear, retry_s)
+        self._listener = listen(self.hear)
         self._entries: dict[str, Entry] = {}
         """By connector."""
         self._removed: dict[str, None] = {}

@@ -8,17 +8,14 @@ brokers that are new to it.
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from broker.cluster import messages as m
-from broker.cluster.broadcast import Broadcaster
 from broker.cluster.directory import Directory
-from broker.cluster.discovery import Discovery
+from broker.cluster.groups import Groups
 from broker.cluster.incarnation import next_incarnation
 from broker.cluster.link import ClusterLink
 from broker.cluster.neighbours import Neighbours
@@ -27,8 +24,6 @@ from broker.seams import Seams
 from broker.section import ClusterSection
 from broker.start_error import StartError
 from broker.storage.volume import Volume
-
-_log = logging.getLogger(__name__)
 
 Handler = Callable[[ClusterLink, Any], None]
 
@@ -61,20 +56,9 @@ class Membership:
         self.neighbours.on_message = self._take
         self.neighbours.on_closed = self._closed
         self.directory = Directory(self.neighbours, lambda: self.own)
-        retry_s, numbers = section.max_retry_interval / 1000, itertools.count()
-        self._broadcasters = [
-            Broadcaster(group, seams, lambda: self.own, numbers, retry_s) for group in config.broadcast_groups
-        ]
-        self.discovery: Discovery | None = None
-        group = config.discovery_group
-        if group is not None:
-            self.discovery = Discovery(group, seams, self.neighbours, lambda: self.own, retry_s)
-            if not any(group.is_fed_by(other) for other in config.broadcast_groups):
-                _log.warning(
-                    "discovery-groups of %r: this broker has no group of broadcast-groups with the same "
-                    "address and port, so brokers that look for others there do not find it",
-                    group.name,
-                )
+        groups = Groups(config, section, seams, lambda: self.own)
+        self._broadcasters = groups.broadcasters()
+        self.discovery = groups.discovery(self.neighbours)
         self.handlers: dict[type[m.LinkMessage], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[ClusterLink], None]] = []

@@ -108,6 +108,12 @@ CONTRADICTIONS = [
     ({"cluster": None, "broadcast-groups": [GROUP]}, "broadcast-groups is given, and [cluster] is not"),
     ({"cluster.discovery-group-ref": "wan", "discovery-groups": [{**GROUP, "name": "wan"}, GROUP]},
      "discovery-groups of 'lan': cluster.discovery-group-ref is 'wan': nothing would listen"),
+    ({"broadcast-groups": [{"name": "lan"}]},
+     "broadcast-groups of 'lan': it needs group-address and group-port, or jgroups-file and jgroups-channel"),
+    ({"broadcast-groups": [{"name": "lan", "group-address": "231.7.7.7"}]}, "it needs group-address and"),
+    ({"broadcast-groups": [{"name": "lan", "jgroups-file": "d"}]}, "it needs group-address and"),
+    ({"broadcast-groups": [{**GROUP, "jgroups-channel": "c"}]},
+     "a group is one of multicast or one of files; leave out the one or the other"),
     ({"cluster.discovery-group-ref": "lan"}, "discovery-groups has no group of that name"),
     ({"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP],
       "cluster.static-connectors": ["b:1"]},
@@ -130,6 +136,7 @@ TOGETHER = [
      "address-settings.q.auto-delete-queues-delay": 5},
     {"broadcast-groups": [GROUP, {**GROUP, "name": "also", "group-address": "239.255.255.255",
                                   "local-bind-address": "10.0.0.1"}]},
+    {"broadcast-groups": [{"name": "lan", "jgroups-file": "/shared", "jgroups-channel": "lan"}]},
     {"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP], "cluster.static-connectors": []},
 ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from harness.claims.scenarios.cases import fault, faults, load, properties
 from harness.claims.scenarios.expectations import (
@@ -18,10 +18,13 @@ from harness.claims.scenarios.scenario import Scenario
 from harness.interface import Fault
 
 _PAIRED: Final = ("a1", "b1"), ("b1", "a1")
-_GROUP: Final[dict[str, object]] = {"group_address": "231.7.7.7", "group_port": 9876}
+_MULTICAST: Final[dict[str, object]] = {"group_address": "231.7.7.7", "group_port": 9876}
+_FILES: Final[dict[str, object]] = {"jgroups_file": "/shared", "jgroups_channel": "brokers"}
 _LOST: Final = "datagram-loss-1", "heal:datagram-loss-1"
 _FOUND: Final = "heal:late-start-1"
 _JOINS: Final = fault("late-start", 0.0, 5.0, "b1")
+_DIES: Final = fault("kill", 9.0, 5.0, "b1")
+_DEAD: Final = "kill-2", "heal:kill-2"
 
 
 def _loses(seconds: float, chance: float) -> Fault:
@@ -31,12 +34,12 @@ def _loses(seconds: float, chance: float) -> Fault:
     )  # fmt: skip
 
 
-def _discovered(period_ms: int, timeout_ms: int) -> dict[str, object]:
-    """Return the properties of brokers that find each other by multicast alone."""
+def _discovered(period_ms: int, timeout_ms: int, group: dict[str, object] = _MULTICAST) -> dict[str, object]:
+    """Return the properties of brokers that find each other in a group alone."""
     return {
         **properties("cluster.", static_connectors=[], discovery_group_ref="lan"),
-        **properties("broadcast-groups.lan.", **_GROUP, broadcast_period=period_ms),
-        **properties("discovery-groups.lan.", **_GROUP, refresh_timeout=timeout_ms),
+        **properties("broadcast-groups.lan.", **group, broadcast_period=period_ms),
+        **properties("discovery-groups.lan.", **group, refresh_timeout=timeout_ms),
     }
 
 
@@ -45,10 +48,10 @@ def _scenario(
     case: str,
     claim: str,
     every: dict[str, object],
-    injected: Fault,
+    injected: Fault | tuple[Fault, ...],
     *besides: Expectation,
     seconds: float = 12.0,
-    **fields: Any,
+    source: str = "AMQ 17.2.2",
 ) -> Scenario:
     """Return a scenario of three brokers, with sends at a1 and consumers at b1."""
     spec = load(
@@ -56,8 +59,8 @@ def _scenario(
         produce_at=("a1",), consume_at=("b1",), watch_views=True,
     )  # fmt: skip
     return Scenario(
-        id=f"{row}-{case}", claim=claim, source="AMQ 17.2.1" if case == "static" else "AMQ 17.2.2", spec=spec,
-        schedule=faults(injected), besides=besides, **fields,
+        id=f"{row}-{case}", claim=claim, source=source, spec=spec,
+        schedule=faults(*(injected if isinstance(injected, tuple) else (injected,))), besides=besides,
     )  # fmt: skip
 
 
@@ -79,6 +82,10 @@ def _notice(
 
 
 _JOINED: Final = Moved(least=200, of="a1", by="b1", window=(_FOUND, "heal"))
+_AROUND: Final = (
+    Moved(least=100, of="a1", by="b1", window=(_FOUND, _DEAD[0])),
+    Moved(least=100, of="a1", by="b1", window=(_DEAD[1], "heal")),
+)
 _DELIVERS: Final = Moved(least=100, of="a1", by="b1", window=_LOST)
 
 SCENARIOS: Final = (
@@ -91,6 +98,31 @@ SCENARIOS: Final = (
         _JOINS,
         *_notice(_FOUND, present=True, within_s=3.0),
         _JOINED,
+    ),
+    _scenario(
+        "CL2",
+        "file",
+        "as CL2-udp, but by files in a directory; the file of a broker that is killed stays, and others "
+        "remove its entry until it is back",
+        _discovered(500, 2000, _FILES),
+        (_JOINS, _DIES),
+        *_notice(_FOUND, present=True, within_s=3.0),
+        Notices(broker="a1", other="b1", present=False, after=_DEAD[0], most_s=4.0, view="discovery"),
+        Notices(broker="a1", other="b1", present=True, after=_DEAD[1], most_s=3.0, view="discovery"),
+        *_AROUND,
+        seconds=18.0,
+        source="AMQ 17.2.3",
+    ),
+    _scenario(
+        "CL2",
+        "file-short",
+        "as CL2-file, but refresh-timeout is longer than the broker is away: its entry is not removed",
+        _discovered(500, 10_000, _FILES),
+        (_JOINS, _DIES),
+        KeepsKnowing(broker="a1", others=("b1",), window=(_DEAD[0], "heal"), view="discovery"),
+        *_AROUND,
+        seconds=18.0,
+        source="AMQ 17.2.3",
     ),
     _scenario(
         "CL2",
@@ -124,6 +156,7 @@ SCENARIOS: Final = (
         *_notice(_FOUND, present=True, within_s=3.0, view="members"),
         Says(None, "discovery: ", times=0),
         _JOINED,
+        source="AMQ 17.2.1",
     ),
     _scenario(
         "CL18",

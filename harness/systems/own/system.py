@@ -5,12 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.cluster.views import COMPARED
 from broker.multicast import open_multicast
 from broker.seams import Seams
+from broker.storage.memory import MemoryVolume
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
@@ -88,6 +90,8 @@ class OwnSystem(AdminClients):
 
     def __init__(self) -> None:
         super().__init__(Credentials())
+        self._directories: dict[Path, MemoryVolume] = {}
+        """The directories that simulated brokers share to find each other; no fault hits them."""
 
     def promises(self, spec: TestSpec) -> Promises:
         """Return what our broker promises: a NACK asks for the message again.
@@ -126,7 +130,9 @@ class OwnSystem(AdminClients):
         in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
         broadcasts = any(
-            name.startswith(BROADCASTS) for values in spec.properties.values() for name in values
+            name.startswith(BROADCASTS) and name.endswith(".group-address")
+            for values in spec.properties.values()
+            for name in values
         )
         nodes = tuple(
             NodePlan(
@@ -211,6 +217,7 @@ class OwnSystem(AdminClients):
             outside.wall_clock,
             settings.resolved_hosts(),
             open_multicast=outside.open_multicast or open_multicast,
+            open_directory=lambda path: self._directories.setdefault(path, MemoryVolume()),
         )
         name = settings.broker.name
         return await serve(

@@ -5,12 +5,14 @@ import json
 import logging
 import random
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from members import until
 
 from broker import config
 from broker.cluster.broadcast import BROADCAST_MAX, Broadcast, decode
@@ -18,7 +20,9 @@ from broker.cluster.discovery import ENTRIES_MAX, Discovery
 from broker.cluster.membership import Membership
 from broker.cluster.views import views
 from broker.seams import Seams
-from broker.sections import DiscoveryGroup
+from broker.storage.memory import MemoryVolume
+from broker.storage.memory_faults import DiskFault
+from broker.storage.shared_directory import SharedDirectoryVolume
 from environments.simulation import LinkCondition, World
 from environments.simulation.datagram import open_multicast
 from harness.interface import Link
@@ -54,13 +58,19 @@ class Cluster:
         self.members = {}
         self.processes = {}
         self.stopping = {}
+        self.directories = {}
         self.starts = 0
 
     def start(self, *names, role="live", node_id=None, open_=open_multicast, **changes):
         for name in names:
             self.starts += 1
             settings = config.validate(table(name) | changes)
-            seams = Seams(random.Random(name), lambda start=self.starts: 1000.0 + start, open_multicast=open_)
+            seams = Seams(
+                random.Random(name),
+                lambda start=self.starts: 1000.0 + start,
+                open_multicast=open_,
+                open_directory=lambda path: self.directories.setdefault(path, MemoryVolume()),
+            )
             main = partial(self._live, name, settings, seams, role, node_id or f"node-{name}")
             self.processes[name] = self.world.spawn(name, main)
 
@@ -215,6 +225,39 @@ def test_a_broker_whose_entry_was_removed_is_not_dialled_once_its_links_are_clos
     assert in_world(scenario) == ({"b1"}, {"b1:61616"}, set())
 
 
+def test_a_broker_whose_entry_was_removed_is_dialled_while_it_has_a_link_to_us():
+    async def scenario(cluster):
+        cluster.start("a1", "b1")
+        await asyncio.sleep(2 * PERIOD_S)
+        cluster.condition(loss=1.0)
+        await asyncio.sleep(2 * TIMEOUT_S)
+        link = cluster.members["a1"].neighbours.link_to("b1")
+        link.abort("broken")
+        await asyncio.sleep(1)
+        return link.is_open, cluster.linked("a1"), cluster.heard("a1")
+
+    assert in_world(scenario) == (False, {"b1"}, set())
+
+
+def test_all_lives_are_known_only_after_a_refresh_timeout():
+    async def scenario(cluster):
+        cluster.start("a1")
+        await asyncio.sleep(TIMEOUT_S / 2)
+        settled = asyncio.Event()
+
+        async def wait():
+            await cluster.members["a1"].settled()
+            settled.set()
+
+        cluster.world.process("a1").loop.create_task(wait())
+        await asyncio.sleep(TIMEOUT_S / 2 - 0.1)
+        early = settled.is_set()
+        await asyncio.sleep(0.2)
+        return early, settled.is_set()
+
+    assert in_world(scenario) == (False, True)
+
+
 def test_a_broker_that_starts_again_before_its_entry_is_removed_is_dialled_at_once():
     async def scenario(cluster):
         cluster.start("a1", "b1")
@@ -302,9 +345,7 @@ def test_a_group_that_this_broker_does_not_broadcast_to_is_told_of(caplog):
         await asyncio.sleep(1)
 
     in_world(scenario, caplog)
-    assert (
-        "discovery-groups of 'lan': this broker has no group of broadcast-groups with the same" in caplog.text
-    )
+    assert "'lan': this broker has no group of broadcast-groups in the same place" in caplog.text
 
 
 def test_a_broadcast_has_an_address_and_no_secret():
@@ -325,7 +366,137 @@ def test_a_broadcast_has_an_address_and_no_secret():
     ]
 
 
+# ----------------------------------------------------------------------------------- files (17.2.3)
+
+FILES = {"name": "lan", "jgroups-file": "/shared", "jgroups-channel": "lan"}
+BY_FILES = {"broadcast-groups": [FILES], "discovery-groups": [FILES]}
+
+
+def test_brokers_find_each_other_by_files():
+    async def scenario(cluster):
+        cluster.start("a1", "b1", "c1", **BY_FILES)
+        await asyncio.sleep(2 * PERIOD_S)
+        [(path, volume)] = cluster.directories.items()
+        return cluster.linked("a1"), str(path), sorted(volume.image())
+
+    assert in_world(scenario) == ({"b1", "c1"}, "/shared/lan", ["a1.json", "b1.json", "c1.json"])
+
+
+def test_the_file_of_a_broker_that_was_killed_stays_and_is_no_sign_of_life():
+    async def scenario(cluster):
+        cluster.start("a1", "b1", **BY_FILES)
+        await asyncio.sleep(2 * PERIOD_S)
+        cluster.processes["b1"].kill()
+        await asyncio.sleep(TIMEOUT_S - PERIOD_S - 0.1)
+        early = cluster.heard("a1")
+        await asyncio.sleep(PERIOD_S + 2)
+        late = cluster.heard("a1"), cluster.dialled("a1")
+        await asyncio.sleep(TIMEOUT_S)
+        assert late == (cluster.heard("a1"), cluster.dialled("a1"))
+        cluster.start("b1", **BY_FILES)
+        await asyncio.sleep(2 * PERIOD_S)
+        [volume] = cluster.directories.values()
+        return early, late, "b1.json" in volume.image(), cluster.linked("a1")
+
+    assert in_world(scenario) == ({"b1:61616"}, (set(), set()), True, {"b1"})
+
+
+def test_a_broker_that_stops_or_is_no_longer_live_removes_its_file():
+    async def scenario(cluster):
+        cluster.start("a1", "b1", **BY_FILES)
+        await asyncio.sleep(PERIOD_S)
+        [volume] = cluster.directories.values()
+        both = sorted(volume.image())
+        cluster.members["a1"].announce(role="backup")
+        cluster.stopping["b1"].set()
+        await asyncio.sleep(2 * PERIOD_S)
+        return both, sorted(volume.image())
+
+    assert in_world(scenario) == (["a1.json", "b1.json"], [])
+
+
+def test_a_directory_that_cannot_be_used_is_told_of_once_and_tried_again(caplog):
+    async def scenario(cluster):
+        volume = cluster.directories[Path("/shared/lan")] = MemoryVolume()
+        volume.fault = DiskFault(full=True)
+        cluster.start("a1", "b1", **BY_FILES)
+        await asyncio.sleep(3 * TIMEOUT_S)
+        apart = cluster.linked("a1")
+        volume.fault = DiskFault()
+        await asyncio.sleep(2 * PERIOD_S)
+        return apart, cluster.linked("a1")
+
+    assert in_world(scenario, caplog) == (set(), {"b1"})
+    told = [record.getMessage() for record in caplog.records if "groups of" in record.getMessage()]
+    assert [("works again" in text, "no space left" in text.lower()) for text in told] == [
+        *[(False, True)] * 2,
+        *[(True, False)] * 2,
+    ]
+
+
+def test_a_directory_that_does_not_answer_delays_no_stop_for_long(caplog):
+    async def scenario(cluster):
+        cluster.start("a1", **BY_FILES)
+        await asyncio.sleep(PERIOD_S)
+        [volume] = cluster.directories.values()
+        volume.fault = DiskFault(stalled=True)
+        cluster.stopping["a1"].set()
+        await asyncio.sleep(5)
+        return cluster.processes["a1"].state
+
+    assert in_world(scenario, caplog) == "gone"
+    assert "the file a1.json stays: the directory does not answer" in caplog.text
+
+
+def test_files_that_make_no_sense_are_ignored():
+    async def scenario(cluster):
+        volume = cluster.directories[Path("/shared/lan")] = MemoryVolume(
+            {
+                "x.json": b"nonsense",
+                "y.json": b"1" * 5000,
+                "z.json.tmp": msgspec.json.encode(said("c1:61616")),
+                "lost+found/q": b"",
+            }
+        )
+        cluster.start("a1", "b1", **BY_FILES)
+        await asyncio.sleep(2 * PERIOD_S)
+        return cluster.heard("a1"), volume.image()["x.json"]
+
+    assert in_world(scenario) == ({"b1:61616"}, b"nonsense")
+
+
+def test_brokers_find_each_other_in_a_directory_of_this_machine(tmp_path):
+    shared = tmp_path / "not" / "yet"
+    group = {"name": "lan", "jgroups-file": str(shared), "jgroups-channel": "lan"}
+    groups = {
+        "broadcast-groups": [{**group, "broadcast-period": 20}],
+        "discovery-groups": [{**group, "refresh-timeout": 1000}],
+    }
+
+    async def main():
+        members = []
+        for name in ("a1", "b1"):
+            settings = config.validate({**table(name, host="127.0.0.1", port=0), **groups})
+            seams = Seams(random.Random(name), lambda: 1000.0, open_directory=SharedDirectoryVolume)
+            member = Membership(settings, settings.cluster, seams)
+            members.append(member)
+            await member.start()
+            member.announce(role="live", node_id=name)
+        await until(lambda: all(member.discovery.node_ids for member in members), "both hear")
+        files = sorted(path.name for path in (shared / "lan").iterdir() if path.suffix == ".json")
+        for member in members:
+            await member.stop()
+        return files, list((shared / "lan").iterdir())
+
+    assert asyncio.run(main()) == (["a1.json", "b1.json"], [])
+
+
 # ------------------------------------------------------------------------------------ what is heard
+
+
+class GroupTaskStandIn:
+    async def stop(self):
+        pass
 
 
 class Neighbours:
@@ -340,9 +511,8 @@ class Neighbours:
 
 
 def discovery():
-    group = DiscoveryGroup(name="lan", group_address=GROUP[0], group_port=GROUP[1])
     own = SimpleNamespace(connector="a1:61616", incarnation=100)
-    return Discovery(group, None, Neighbours(), lambda: own, 1.0)
+    return Discovery(TIMEOUT_S, Neighbours(), lambda: own, lambda _: GroupTaskStandIn())
 
 
 def said(connector="b1:61616", node_id="B", start=1, number=0):
@@ -412,6 +582,13 @@ def test_another_broker_with_our_address_is_told_of_once(caplog):
     assert not heard.node_ids
     [record] = caplog.records
     assert "another broker broadcasts a1:61616, which is cluster.connector of this one" in record.getMessage()
+
+
+def test_the_warnings_are_bounded(caplog):
+    one = discovery()
+    for number in range(2 * ENTRIES_MAX):
+        one._warn(f"node ID {number}", "two brokers")
+    assert len(caplog.records) == ENTRIES_MAX
 
 
 def test_the_entries_are_bounded(caplog):

@@ -26,8 +26,8 @@ _CLOSES: Final = without(
 )
 _REMOVED_EARLY: Final = (
     _DISCOVERY,
-    "        self._timeout_s = group.refresh_timeout / 1000\n",
-    "        self._timeout_s = group.refresh_timeout / 8000\n",
+    "        self._timeout_s = timeout_s\n",
+    "        self._timeout_s = timeout_s / 8\n",
 )
 _SHARES: Final = "messages that a1 accepted were delivered by"
 
@@ -174,6 +174,21 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "        if len(self._entries) >= ENTRIES_MAX:\n",
         "        if asyncio.get_running_loop().time() > self._started_s + 3:\n",
         fails="did not know",
+    ),
+    "CL2-file": Refuter(
+        without="a broker takes a file for a sign of life that has not changed",
+        fails="a1 knew b1 all the time after kill-2",
+        changes=(
+            Replacement("broker/cluster/file_ping.py", " if content != former.get(name) else None", ""),
+            Replacement(
+                _DISCOVERY,
+                "        if (last.start, last.number) < (broadcast.start, broadcast.number):\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    "CL2-file-short": without(
+        "an entry is removed after an eighth of refresh-timeout", *_REMOVED_EARLY, fails="forgot"
     ),
     "CL2-lost": _CLOSES,
     "CL2-lost-short": without(
