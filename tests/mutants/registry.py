@@ -8,6 +8,7 @@ from typing import Final
 from mutants.mutant import Mutant, Waiting
 from mutants.parts import (
     clients,
+    discovery,
     forwarding,
     groups,
     ha_database,
@@ -35,6 +36,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         groups,
         forwarding,
         redistribution,
+        discovery,
         clients,
         shared_store,
         store_database,

@@ -73,6 +73,40 @@ REDISTRIBUTION: Final = Arena(
 )
 """Producers at one broker, and consumers at two others."""
 
+_BY_MULTICAST: Final = {
+    "cluster.static-connectors": [],
+    "cluster.discovery-group-ref": "lan",
+    "broadcast-groups.lan.group-address": "231.7.7.7",
+    "broadcast-groups.lan.group-port": 9876,
+    "broadcast-groups.lan.broadcast-period": 300,
+    "discovery-groups.lan.group-address": "231.7.7.7",
+    "discovery-groups.lan.group-port": 9876,
+    "discovery-groups.lan.refresh-timeout": 1000,
+}
+
+DISCOVERY: Final = Arena(
+    ("partition", "kill", "stop", "datagram-loss"),
+    {
+        "policy": "standalone",
+        "workload": "queue",
+        "ordered": False,
+        "properties": {
+            "*": {
+                **_BY_MULTICAST,
+                "cluster.connection-ttl": 1000,
+                "cluster.message-load-balancing": "OFF",
+            }
+        },
+    },
+)
+"""Brokers that find each other by multicast, and links that end before a partition does.
+
+They keep their messages: those for a broker that is never found again could not be drained.
+"""
+
+DISCOVERY_OF_PAIRS: Final = Arena(("kill", "partition"), {"properties": {"*": _BY_MULTICAST}})
+"""Three pairs that find each other by multicast."""
+
 TRANSACTIONS: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
     {
