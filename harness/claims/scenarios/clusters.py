@@ -271,13 +271,13 @@ SCENARIOS: Final = (
 def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **fields: Any) -> Scenario:
     """Return a scenario of CL6: messages wait at a1 until b1 starts, which has all consumers."""
     spec = load(
-        f"cl6-{case}", "standalone", 40.0, pairs=2, clients=2, workload="queue", rate=20.0,
+        f"cl6-{case}", "standalone", 20.0, pairs=2, clients=2, workload="queue", rate=20.0,
         every={_BALANCING: "ON_DEMAND", "address-settings.#.redistribution-delay": delay},
         produce_at=("a1",), consume_at=("b1",), drain_at=("b1",),
     )  # fmt: skip
     return Scenario(
         id=f"CL6-{case}", claim=claim, source="AMQ 17.4", spec=spec,
-        schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
+        schedule=faults(fault("late-start", 0.0, 13.0, "b1")), besides=besides,
         guards=at_stake("heal:late-start-1"), **fields,
     )  # fmt: skip
 
@@ -285,17 +285,18 @@ def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **f
 def _filtered(case: str, claim: str, *besides: Expectation, **fields: Any) -> Scenario:
     """Return a scenario of CL7: a1's consumers want some messages, and b1's the others.
 
-    Messages for b1 wait at a1 until b1 starts. The delay is not 0 as in the document: between load
-    and drain no consumer is there for a moment, and nothing must move meanwhile.
+    The load waits 10 s for the clients of b1, and begins without them; messages for b1 wait at a1
+    until it starts. The delay is not 0 as in the document: between load and drain no consumer is
+    there for a moment, and nothing must move meanwhile.
     """
     spec = load(
-        f"cl7-{case}", "standalone", 40.0, pairs=2, clients=2, workload="selectors", rate=20.0,
+        f"cl7-{case}", "standalone", 20.0, pairs=2, clients=2, workload="selectors", rate=20.0,
         every={_BALANCING: "ON_DEMAND", "address-settings.#.redistribution-delay": 5000},
         select_by_pair=True, produce_at=("a1",), consume_at=_TWO, drain_at=_TWO,
     )  # fmt: skip
     return Scenario(
         id=f"CL7-{case}", claim=claim, source="AMQ 17.4.1.1", spec=spec,
-        schedule=faults(fault("late-start", 0.0, 20.0, "b1")), besides=besides,
+        schedule=faults(fault("late-start", 0.0, 13.0, "b1")), besides=besides,
         guards=at_stake("heal:late-start-1"), **fields,
     )  # fmt: skip
 
@@ -344,7 +345,7 @@ BETWEEN_BROKERS: Final = (
         spec=load(
             "cl16-groups",
             "standalone",
-            40.0,
+            20.0,
             pairs=2,
             clients=2,
             rate=20.0,
@@ -352,7 +353,7 @@ BETWEEN_BROKERS: Final = (
             consume_at=("b1",),
             every={_BALANCING: "ON_DEMAND", "address-settings.#.redistribution-delay": 0},
         ),
-        schedule=faults(fault("late-start", 0.0, 20.0, "b1")),
+        schedule=faults(fault("late-start", 0.0, 13.0, "b1")),
         besides=(Moved(of="a1", least=0, most=0),),
         guards=at_stake("heal:late-start-1"),
     ),
