@@ -66,7 +66,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         '        if self._mode == "OFF":\n            return []\n',
         '        if self._mode == "OFF":\n'
         '            here = self._membership.own.name == "b1"\n'
-        "            return sorted(self._membership.directory.lives())[:here]\n",
+        "            return [(name, ()) for name in sorted(self._membership.directory.lives())[:here]]\n",
         fails="none of lost",
     ),
     "CV11-apart": without(
