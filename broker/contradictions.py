@@ -184,15 +184,21 @@ def _limits(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
             yield f"{lower} is {one}, and {upper} is {other}: the first may not be above the second"
 
 
+def _tables(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
+    """Tables of one list that have the same name."""
+    for section, key, names in (
+        ("address-settings", "match", [entry.match for entry in config.address_settings]),
+        ("security-settings", "match", [entry.match for entry in config.security_settings]),
+        ("broadcast-groups", "name", [group.name for group in config.broadcast_groups]),
+        ("discovery-groups", "name", [group.name for group in config.discovery_groups]),
+    ):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield f"{section} has {count} tables with {key} = {name!r}: only one of them could hold"
+
+
 def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
     """Settings of queues that cannot both hold."""
-    for section, entries in (
-        ("address-settings", config.address_settings),
-        ("security-settings", config.security_settings),
-    ):
-        for match, count in Counter(entry.match for entry in entries).items():
-            if count > 1:
-                yield f"{section} has {count} tables with match = {match!r}: only one of them could hold"
     for entry, table in zip(config.address_settings, given.get("address-settings", ()), strict=True):
         where = f"address-settings of {entry.match!r}"
         if "page-size-bytes" in table and 0 <= table.get("max-size-bytes", -1) < 2 * entry.page_size_bytes:
@@ -224,9 +230,6 @@ def _discovery(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
         ("broadcast-groups", config.broadcast_groups),
         ("discovery-groups", config.discovery_groups),
     ):
-        for name, count in Counter(group.name for group in groups).items():
-            if count > 1:
-                yield f"{section} has {count} tables with name = {name!r}: each group has a name of its own"
         if groups and cluster is None:
             yield f"{section} is given, and [cluster] is not: only brokers of a cluster look for each other"
         for group in groups:
@@ -303,6 +306,7 @@ _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]],
     _origins,
     _addresses,
     _limits,
+    _tables,
     _queues,
     _discovery,
     _moved_messages,
