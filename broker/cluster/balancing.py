@@ -74,8 +74,7 @@ class Balancing:
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
-        if self._mode == "ON_DEMAND":
-            self._redistribution = Redistribution(engine, self.route, self._demand)
+        self._redistribution = Redistribution(engine, self.route, self._demand)
         engine.feeds[DESTINATION] = WatchedValue()
         prefix = engine.settings.forwarding_queue("")
         for name in list(engine.queues):

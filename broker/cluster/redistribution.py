@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.engine import DemotedError, Engine
 from broker.core.message import Message
+from broker.core.queue import Queue
 from broker.core.selector import Selector
 from broker.storage.errors import JournalError
 
@@ -88,33 +89,26 @@ class Redistribution:
         if self._stopped or engine.abandoned:
             return
         queue = engine.queues.get(name)
-        delay_ms = (
-            -1 if queue is None or queue.forwards or name[0] == "/" else queue.settings.redistribution_delay
-        )
         demand = None
-        if queue is not None and delay_ms >= 0 and not queue.client_consumers():
+        if queue is not None and _may_move(queue):
             demand = self._demand(name)
-        if queue is None or demand is None:
-            self._end(name)
-            return
         redistributor = self._redistributors.get(name)
-        if redistributor is not None and redistributor.selector == demand.selector:
+        if redistributor is not None and demand is not None and redistributor.selector == demand.selector:
             return
         self._end(name)
-        loop = asyncio.get_running_loop()
-        due = queue.unattended_since + delay_ms / 1000
-        if due > loop.time():
+        if queue is None or demand is None:
+            return
+        due = queue.unattended_since + queue.settings.redistribution_delay / 1000
+        if due > asyncio.get_running_loop().time():
             self._review_at(name, due)
         else:
             self._begin(name, demand)
 
     def _review_at(self, name: str, due: float) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        self._timers[name] = asyncio.get_running_loop().call_at(due, self._over, name)
+        """Review a queue again at that time; nothing else is planned for it."""
+        self._timers[name] = asyncio.get_running_loop().call_at(due, self._review_due, name)
 
-    def _over(self, name: str) -> None:
+    def _review_due(self, name: str) -> None:
         del self._timers[name]
         self._review(name)
 
@@ -170,3 +164,12 @@ class Redistribution:
         redistributor = self._redistributors.pop(name, None)
         if redistributor is not None and not self._engine.abandoned:
             self._engine.unsubscribe(redistributor)
+
+
+def _may_move(queue: Queue) -> bool:
+    """Return whether messages of a queue may move to other brokers as it is now.
+
+    Temporary queues and subscriptions, whose names begin with a slash, belong to one broker.
+    """
+    is_shared = not queue.forwards and queue.name[0] != "/"
+    return is_shared and queue.settings.redistribution_delay >= 0 and not queue.client_consumers()

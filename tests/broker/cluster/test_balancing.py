@@ -135,3 +135,42 @@ def test_selectors_that_are_not_understood_count_as_none(caplog):
             balancing.detach()
 
     asyncio.run(scenario())
+
+
+def test_looking_at_selectors_is_paid_for():
+    async def scenario():
+        async with three() as brokers:
+            (a, balancing), (b, _), _ = brokers.values()
+            consume(b, RED)
+            await until(lambda: balancing._filters.get("b", {}).get("q"), "b's consumer is known")
+            before = a.engine.budget.left
+            chosen(balancing, "green")
+            assert a.engine.budget.left < before
+
+    asyncio.run(scenario())
+
+
+def test_what_is_redistributed_ends_with_the_broker_that_wants_it_or_with_the_balancing():
+    async def scenario():
+        async with Hub() as hub:
+            a, b = await hub.add("a"), await hub.add("b", "a")
+            here = await Site.start("node-a", redistribution_delay=0)
+            there = await Site.start("node-b")
+            balancing, other = Balancing(a, "node-a"), Balancing(b, "node-b")
+            balancing.attach(here.engine)
+            other.attach(there.engine)
+            here.engine.queue("q")
+            consume(there)
+            redistribution = balancing._redistribution
+            await until(lambda: redistribution.running == ["q"], "b wants what is in q")
+            await b.stop()
+            await until(lambda: not redistribution.running, "b wants nothing any more")
+            c = await hub.add("c", "a")
+            third = Balancing(c, "node-c")
+            third.attach(there.engine)
+            await until(lambda: redistribution.running == ["q"], "c wants what is in q")
+            balancing.detach()
+            assert not redistribution.running
+            assert not here.engine.queue_observers
+
+    asyncio.run(scenario())

@@ -121,8 +121,8 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL6-off": without(
         "redistribution-delay -1 is taken for 0",
         _REDISTRIBUTION,
-        "delay_ms >= 0",
-        "delay_ms >= -1",
+        "redistribution_delay >= 0",
+        "redistribution_delay >= -1",
         fails="none of stuck",
     ),
     "CL7-filters": without(
