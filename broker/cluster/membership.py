@@ -1,9 +1,8 @@
 """The place of a broker in its cluster: what it says of itself, and what it hears from others.
 
-Members are learnt from any member (AMQ 17.2.1), the first ones from the static connectors or from
-a discovery group. Each broker tells all its links
-what has changed about itself, and tells a newcomer whom it is linked with. The newcomer dials the
-brokers that are new to it.
+Members are learnt from any member (AMQ 17.2.1), the first ones from the static connectors or from a
+discovery group. Each broker tells all its links what has changed about itself, and tells a newcomer
+whom it is linked with. The newcomer dials the brokers that are new to it.
 """
 
 from __future__ import annotations

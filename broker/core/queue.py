@@ -107,11 +107,10 @@ class Queue:
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
         "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
-        "_unowned",
-        "_with_work", "also",
-        "backlog", "changes_expiry", "consumers", "dropped", "expiring", "filtering", "forwards",
-        "handed_over", "id", "lanes", "may_dispatch", "messages", "name", "page_bytes", "pager",
-        "paging", "rotation", "settings", "size", "slack", "subscription", "unattended_since", "wants",
+        "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
+        "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
+        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack", "subscription",
+        "unattended_since", "wants",
     )  # fmt: skip
 
     def __init__(

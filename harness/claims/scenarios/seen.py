@@ -39,7 +39,7 @@ HEAL: Final = "heal"
 
 @dataclass(frozen=True, slots=True)
 class MemberChange:
-    """A change of what a broker knew: another broker was ``present`` in its view of the members.
+    """A change of what a broker knew: another broker was ``present`` in a view of it from then on.
 
     The change lies within [``low_ns``, ``high_ns``].
     """
