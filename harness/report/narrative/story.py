@@ -42,8 +42,6 @@ NEAR_NS: Final = 1_000_000_000
 
 _TOO_MANY: Final = 5
 """The rank of steps that are only counted."""
-_OBSERVED: Final = {"role": 2, "takeover": 2, "view-change": 4}
-"""The rank of what the monitor recorded, by the row's ``f``; 3 for what is not named."""
 _PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "browse", "end"})
 
 
@@ -313,7 +311,7 @@ def _of_control(
         if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
             candidates.append(_Candidate((row,), 0))
         elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
-            candidates.append(_Candidate((row,), _OBSERVED.get(row["f"], 3)))
+            candidates.append(_Candidate((row,), 2 if row["f"] in {"role", "takeover"} else 3))
         elif row["process"] == HARNESS and inside and row["f"] == "restart" and row.get("broker") in brokers:
             restarts.append(row)
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
