@@ -255,3 +255,21 @@ def test_what_is_kept_for_a_subscription_is_told_by_the_names_of_the_history():
     assert stored(r"/topic/t0::m\.e.au\.dit") == ("/topic/t0", r"au\.dit")
     assert stored("/topic/t0::shared") == ("/topic/t0", "shared")
     assert stored("DLQ", store="dead-letter", origin="/topic/t0::me.audit") == ("/topic/t0", "audit")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_drawn"),
+    [
+        ({"policy": "replication"}, True),
+        ({"policy": "standalone", "pairs": 2}, True),
+        ({"policy": "standalone", "pairs": 1}, False),
+        ({"policy": "ha-database"}, False),
+        ({"properties": {"a1": {"cluster.message-load-balancing": "STRICT"}}}, False),
+        ({"properties": {"a1": {"cluster.message-load-balancing": "ON_DEMAND"}}}, True),
+    ],
+)
+def test_a_search_draws_redistribution_only_where_brokers_take_it(fields, is_drawn):
+    spec = TestSpec(name="x", **{"pairs": 3, **fields})
+    system = OwnSystem()
+    drawn = system.drawn(spec, system.plan(spec))
+    assert ("address-settings.#.redistribution-delay" in drawn) is is_drawn

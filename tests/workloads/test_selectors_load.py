@@ -78,6 +78,17 @@ def test_selected_by_pair_nobody_takes_at_a_broker_what_its_consumers_do_not_wan
     assert left == {("a1", "green"), ("a1", "blue"), ("b1", "red")}
 
 
+def test_selected_by_pair_a_drain_at_no_named_node_takes_all():
+    given = {**GIVEN, "pairs": 2, "policy": "standalone", "consumers": 2, "time_limit_s": 4.0}
+    off = {"*": {"cluster.message-load-balancing": "OFF"}}
+    ran = simulate(specs.build({**given, "select_by_pair": True, "properties": off}))
+    assert ran.valid is True, (ran.grave, ran.trouble)
+    begun = next(r["index"] for r in ran.rows if r["f"] == "phase" and r.get("value") == "drain")
+    drained = {r["session"] for r in ran.rows if r["f"] == "deliver" and r["index"] > begun}
+    assert drained
+    assert not drained & set(wanted(ran.rows))
+
+
 def test_brokers_without_selectors_are_refused_in_one_line():
     with pytest.raises(UsageError, match="brokers of system rabbitmq have no selectors"):
         compose(specs.build({**GIVEN, "system": "rabbitmq", "policy": "quorum-queues"}))

@@ -9,6 +9,8 @@ from stateful.virtual_loop import VirtualLoop
 
 from broker.cluster import redistribution
 from broker.cluster.redistribution import Demand, Redistribution
+from broker.core.deletion import delete
+from broker.core.properties import Properties
 from broker.core.selector import compile_selector, ungrouped
 
 B, C = (f"$.artemis.internal.sf.my-cluster.{node_id}" for node_id in "bc")
@@ -47,9 +49,9 @@ class Cluster:
     def review(self):
         self.redistribution.review(["q"])
 
-    async def send(self, *texts, group=None, queue="q", headers=b""):
+    async def send(self, *texts, group=None, queue="q", headers=b"", properties=None):
         for text in texts:
-            message = await self.site.message(text, group=group, headers=headers)
+            message = await self.site.message(text, group=group, headers=headers, properties=properties)
             message.target = queue
             self.site.engine.send(queue, message)
         await self.site.engine.flushed()
@@ -235,6 +237,33 @@ def test_a_queue_that_is_empty_is_deleted_as_one_without_consumers_and_made_agai
             assert "q" not in cluster.site.engine.queues
             assert cluster.redistribution.running == []
         assert cluster.stored(B) == ["1", "2"]
+
+    run(scenario)
+
+
+def test_a_queue_whose_last_message_expires_is_deleted_as_one_without_consumers():
+    async def scenario():
+        cluster = await Cluster.start(redistribution_delay=0, auto_delete_queues=True, expiry_address="")
+        cluster.selector = ungrouped([compile_selector("text = 'other'")])
+        soon = Properties(expires=cluster.site.engine.now() + 1000)
+        await cluster.send("1", properties=soon)
+        await asyncio.sleep(0.5)
+        assert cluster.redistribution.running == ["q"]
+        await asyncio.sleep(120)
+        assert "q" not in cluster.site.engine.queues
+
+    run(scenario)
+
+
+def test_an_administrator_deletes_a_queue_whose_messages_are_redistributed():
+    async def scenario():
+        cluster = await Cluster.start(redistribution_delay=0)
+        await cluster.send("1", group="g")
+        await asyncio.sleep(1)
+        assert cluster.redistribution.running == ["q"]
+        assert await delete(cluster.site.engine, "q", remove_messages=True) == 1
+        assert cluster.redistribution.running == []
+        assert "q" not in cluster.site.engine.queues
 
     run(scenario)
 
