@@ -93,10 +93,8 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
             ),
         )
     if row["f"] == "view-change":
-        view = json.loads(row["value"])
-        subject = thing(view["kind"], view["key"])
-        belief = "knows nothing" if view["value"] is None else f'believes "{view["value"]}"'
-        return subject, f"{broker} {belief} of {subject} from here on ({between})."
+        subject, belief = _belief(row)
+        return subject, f"Asked about {subject}, {broker} {belief} from here on ({between})."
     role = str(row.get("role"))
     if standing.passed_unseen(row):
         return "another role", f"{broker} had another role for a moment, which was not seen ({between})."
@@ -149,13 +147,18 @@ def thing(kind: str, key: str) -> str:
     return f"{kind} {key if ' ' in key else key[:8]}"
 
 
+def _belief(row: Row) -> tuple[str, str]:
+    """Return what a view is about, and in words what its broker answers."""
+    view = json.loads(row["value"])
+    belief = "does not know it" if view["value"] is None else f'answers "{view["value"]}"'
+    return thing(view["kind"], view["key"]), belief
+
+
 def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
     broker = row.get("broker", "a broker")
     if row["type"] != "ok":
         return "not asked", f"{broker} could not be asked{_why(row)}."
-    view = json.loads(row["value"])
-    subject = thing(view["kind"], view["key"])
-    belief = "does not know it" if view["value"] is None else f'answers "{view["value"]}"'
+    subject, belief = _belief(row)
     low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
     span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
     return f"{subject}?", f"Asked about {subject}, {broker} {belief}{span}."
