@@ -23,6 +23,11 @@ from environments.postgresql import program
 from filesystems.fuse import device as fuse_device
 from harness.systems import runtime
 
+# Before anything imports them: tests of other directories use some of them, too.
+pytest.register_assert_rewrite(
+    "stateful.queue_machine", "stateful.queue_model", "stateful.session_machine", "stateful.pipe"
+)
+
 _lack_of_java = runtime.lack_of_java
 
 settings.register_profile(

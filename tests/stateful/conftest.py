@@ -7,10 +7,6 @@ import logging
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "stateful.queue_machine", "stateful.queue_model", "stateful.session_machine", "stateful.pipe"
-)
-
 
 @pytest.fixture(autouse=True)
 def _silence():
