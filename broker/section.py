@@ -68,7 +68,9 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     name: str = "my-cluster"
     """The same for all brokers of the cluster: brokers with another name are refused."""
     host: str = "0.0.0.0"
+    """The address at which other brokers are accepted; the default is every address."""
     port: Port = 61616
+    """The port at which other brokers are accepted."""
     connector: Annotated[str, Meta(pattern=r".+:\d+$")]
     """Announced to other brokers: "a1:61616"."""
     stomp_connector: Annotated[str, Meta(pattern=r".+:\d+$")]
@@ -88,6 +90,11 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     Never sent: each side proves that it knows it.
     """
     message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
+    """Which broker gets a message (17.1.1).
+
+    ``ON_DEMAND``: each broker in turn whose consumers want it. ``STRICT``: each broker in turn,
+    with or without consumers. ``OFF``: the broker to which it was sent.
+    """
     check_period: Positive = 30_000
     """The longest a cluster connection goes unchecked for life.
 
@@ -96,8 +103,14 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     connection_ttl: Positive = 60_000
     """Silence after which a cluster connection is dead."""
     call_timeout: Positive = 30_000
+    """How long a request to another broker waits for its answer."""
     retry_interval: Positive = 500
+    """The time before the second attempt to connect to another broker."""
     retry_interval_multiplier: Annotated[float, Meta(ge=1.0)] = 1.0
+    """By how much each further wait is longer than the one before."""
     max_retry_interval: Positive = 2000
+    """The longest wait between two attempts."""
     initial_connect_attempts: Unlimited = -1
+    """Attempts to connect to a broker that was never reached; -1: without end."""
     reconnect_attempts: Unlimited = -1
+    """Attempts to connect again to a broker whose link has ended; -1: without end."""
