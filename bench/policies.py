@@ -58,10 +58,12 @@ def addresses(nodes: tuple[NodePlan, ...]) -> dict[str, dict[str, Address]]:
 
 
 @contextlib.contextmanager
-def cluster(system: OwnSystem, policy: str, root: Path) -> Iterator[Mapping[str, Mapping[str, Address]]]:
-    """One pair under a policy, its processes running."""
+def cluster(
+    system: OwnSystem, policy: str, root: Path, pairs: int = 1
+) -> Iterator[Mapping[str, Mapping[str, Address]]]:
+    """Pairs under a policy, their processes running."""
     roomy = {"broker.global-max-size": 2_000_000_000}
-    spec = TestSpec(name="bench", policy=policy, pairs=1, properties={"*": roomy})
+    spec = TestSpec(name="bench", policy=policy, pairs=pairs, properties={"*": roomy})
     nodes = system.plan(spec)
     listen = addresses(nodes)
     announced = {
