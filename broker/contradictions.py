@@ -268,6 +268,28 @@ def _discovery(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
+def _topology(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
+    """Clusters that are not symmetric, and could not work."""
+    cluster, policy = config.cluster, config.ha_policy
+    if cluster is None or not cluster.allow_direct_connections_only:
+        return
+    if not cluster.static_connectors:
+        yield (
+            "cluster.allow-direct-connections-only is true, and cluster.static-connectors is empty: this "
+            "broker would be linked with no other; name its neighbours"
+        )
+    if policy.replication is not None:
+        yield (
+            "cluster.allow-direct-connections-only is true, and ha-policy.replication needs votes: a vote "
+            "crosses one link only, so brokers of a chain could not vote; use ha-policy.shared-store"
+        )
+    if policy.ha_database is not None:
+        yield (
+            "cluster.allow-direct-connections-only is true, and brokers of ha-policy.ha-database find and "
+            "watch each other by their database, all of them; leave it out"
+        )
+
+
 def _kind_problem(group: GroupSection, where: str) -> str:
     """Return why a group is neither one of multicast nor one of files; "" if it is one of them."""
     multicast, files = (group.group_address, group.group_port), (group.jgroups_file, group.jgroups_channel)
@@ -309,6 +331,7 @@ _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]],
     _tables,
     _queues,
     _discovery,
+    _topology,
     _moved_messages,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +12,9 @@ Milliseconds = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Unlimited = Annotated[int, Meta(ge=-1)]
 """-1 means without limit."""
+
+HOPS_MAX: Final = 64
+"""The highest ``max-hops``."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
@@ -77,6 +80,17 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     """Announced to clients: "a1:61613"."""
     static_connectors: tuple[str, ...] = ()
     """Brokers of whom to learn the others (static discovery, 17.2.1)."""
+    allow_direct_connections_only: bool = False
+    """Link with the brokers of ``static-connectors`` only, as in a chain (17.1.4).
+
+    Others are neither dialled nor accepted. So both brokers of a link name each other, by the
+    ``connector`` that the other announces.
+    """
+    max_hops: Annotated[int, Meta(ge=1, le=HOPS_MAX)] = 1
+    """The most links that a message crosses on its way to another broker.
+
+    Brokers in between pass it on. The same for all brokers of the cluster.
+    """
     discovery_group_ref: str = ""
     """The name of the discovery group in which other brokers are found (dynamic discovery, 17.2.2).
 

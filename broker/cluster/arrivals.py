@@ -25,20 +25,31 @@ from typing import Final
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
 from broker.core.engine import DemotedError, Engine
+from broker.section import HOPS_MAX
 from broker.storage.blobs import Blob, BlobWriter
 from broker.storage.errors import JournalError
 
 _log = logging.getLogger(__name__)
 
-_KINDS: Final = (m.ForwardRequest, m.BodyRequest, m.BlobChunk)
+_KINDS: Final = (m.ForwardRequest, m.PassRequest, m.BodyRequest, m.BlobChunk)
 """The messages that are handled here."""
 
 
 class Arrivals:
-    """Takes what bridges of other brokers send, until ``stop``, by ``handlers`` of its messages."""
+    """Takes what bridges of other brokers send, until ``stop``, by ``handlers`` of its messages.
 
-    def __init__(self, engine: Engine, handlers: dict[type[m.LinkMessage], Callable[..., None]]) -> None:
+    ``reaches`` returns whether there is a way to another broker, by its node ID; it is asked of
+    each that messages are to be passed on to.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        handlers: dict[type[m.LinkMessage], Callable[..., None]],
+        reaches: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._engine = engine
+        self._reaches = reaches
         self._handlers = handlers
         self._bodies: dict[ClusterLink, _BodyArrival] = {}
         """The links whose messages wait because a body is under way."""
@@ -57,11 +68,26 @@ class Arrivals:
         if body is not None:
             body.take(message)
         elif isinstance(message, m.ForwardRequest):
-            _accept(self._engine, link, message, None)
+            self._accept(link, message, None)
         elif isinstance(message, m.BodyRequest):
-            body = self._bodies[link] = _BodyArrival(self._engine, link, self._ended)
+            body = self._bodies[link] = _BodyArrival(self._engine, link, self._accept, self._ended)
             body.take(message)
         # Else it is a chunk of a body that was given up.
+
+    def _accept(self, link: ClusterLink, request: m.ForwardRequest, body: Blob | None) -> None:
+        passing = ""
+        if isinstance(request, m.PassRequest):
+            passing = self._engine.settings.forwarding_queue(request.destination)
+            refusal = ""
+            if not self._reaches(request.destination):
+                refusal = f"there is no way to node {request.destination} from here"
+            elif any(envelope.id.hops > HOPS_MAX for envelope in request.messages):
+                refusal = f"a message was passed on {HOPS_MAX} times"
+            if refusal:
+                _release(self._engine, body)
+                link.send(m.Forwarded(request.number, 0, refusal))
+                return
+        _accept(self._engine, link, request, body, passing)
 
     def _ended(self, link: ClusterLink) -> None:
         del self._bodies[link]
@@ -70,9 +96,16 @@ class Arrivals:
 class _BodyArrival:
     """Handles what comes over a link, in its order, while a body or something behind it waits."""
 
-    def __init__(self, engine: Engine, link: ClusterLink, ended: Callable[[ClusterLink], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        link: ClusterLink,
+        accept: Callable[[ClusterLink, m.ForwardRequest, Blob | None], None],
+        ended: Callable[[ClusterLink], None],
+    ) -> None:
         self._engine = engine
         self._link = link
+        self._accept = accept
         self._ended = ended
         self._waiting: deque[m.ForwardRequest | m.BodyRequest | m.BlobChunk] = deque()
         self._arrived = asyncio.Event()
@@ -115,7 +148,7 @@ class _BodyArrival:
             await self._begin(message)
         elif isinstance(message, m.ForwardRequest):
             body, self._body = self._body, None
-            _accept(self._engine, self._link, message, body)
+            self._accept(self._link, message, body)
         elif self._writer is not None:
             await self._write(self._writer, message)
 
@@ -146,10 +179,13 @@ class _BodyArrival:
         self._writer = self._body = None
 
 
-def _accept(engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: Blob | None) -> None:
+def _accept(
+    engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: Blob | None, passing: str
+) -> None:
     """Take messages; the answer goes out when all of them are durable.
 
     ``body`` is that of the only message, if it is a large one; else of one that was given up.
+    ``passing`` is the store-and-forward queue for messages that are to be passed on, else "".
     """
     if len(request.messages) > 1 or request.messages[0].blob is None:
         _release(engine, body)
@@ -168,13 +204,13 @@ def _accept(engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: 
             link.send(m.Forwarded(request.number, count, ""))
 
     try:
-        count = engine.accept_forwarded(request.sender, messages, durable)
+        count = engine.accept_forwarded(request.sender, messages, durable, passing)
     except DemotedError as error:
         _release(engine, body)
         link.send(m.Forwarded(request.number, 0, str(error)))
         return
     if count < len(messages):
-        link.send(m.Forwarded(request.number, 0, _refusal(engine, messages[count].target)))
+        link.send(m.Forwarded(request.number, 0, _refusal(engine, passing or messages[count].target)))
 
 
 def _is_whole(sent: Blob, body: Blob | None) -> bool:

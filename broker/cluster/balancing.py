@@ -1,6 +1,7 @@
 """The choice of the broker for a message (``message-load-balancing``, AMQ 17.1.1).
 
-It rests on counts of consumers, and uses bridges.
+It rests on counts of consumers, and uses bridges. With a ``max-hops`` above 1 brokers that others
+pass messages on to take part, however far they are.
 
 ON_DEMAND: round robin over the brokers whose queue has consumers that want the message, by their
 selectors, this broker among them; if none has any, the message stays here. STRICT: round robin over
@@ -22,6 +23,7 @@ from broker.cluster.bridge import Bridge
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
 from broker.cluster.redistribution import Demand, Redistribution
+from broker.cluster.routes import Routes
 from broker.cluster.topology import DESTINATION, encoded
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
@@ -47,6 +49,9 @@ class Balancing:
         self.node_id = node_id
         self._membership = membership
         self._engine: Engine | None = None
+        self._routes = Routes(membership, node_id, self._rerouted)
+        self._distant: dict[str, m.LinkState] = {}
+        """The state of each broker that we are not linked with, as ``_remote`` has it."""
         self._remote: dict[str, dict[str, int]] = {}
         """Broker -> queue -> number of consumers, as that broker told us."""
         self._filters: dict[str, dict[str, tuple[Selector, ...]]] = {}
@@ -69,12 +74,13 @@ class Balancing:
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
-        self._arrivals = Arrivals(engine, membership.handlers)
+        self._arrivals = Arrivals(engine, membership.handlers, self._passes_on)
         membership.handlers[m.BlobTaken] = self._blob_taken
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
         self._redistribution = Redistribution(engine, self.route, self._demand)
+        self._routes.start()
         engine.feeds[DESTINATION] = WatchedValue()
         prefix = engine.settings.forwarding_queue("")
         for name in list(engine.queues):
@@ -92,6 +98,7 @@ class Balancing:
         membership.handlers.pop(m.BlobTaken, None)
         membership.on_change.remove(self._changed)
         membership.on_linked.remove(self._greet)
+        self._routes.stop()
         if self._timer is not None:
             self._timer.cancel()
         for bridge in self._bridges.values():
@@ -136,12 +143,16 @@ class Balancing:
         candidates: list[tuple[str | None, Sequence[Selector]]] = []
         if strict or self._engine.consumers(queue):
             candidates.append((None, () if strict else _within_bounds(self._engine.selectors(queue))))
-        for node_id, (member, _) in sorted(self._membership.directory.lives().items()):
-            if node_id != self.node_id and (strict or self._remote.get(member.name, {}).get(queue, 0)):
-                candidates.append(
-                    (node_id, () if strict else self._filters.get(member.name, {}).get(queue, ()))
-                )
+        for node_id, name in sorted(self._reached().items()):
+            if node_id != self.node_id and (strict or self._remote.get(name, {}).get(queue, 0)):
+                candidates.append((node_id, () if strict else self._filters.get(name, {}).get(queue, ())))
         return candidates
+
+    def _reached(self) -> dict[str, str]:
+        """Return the names of the live brokers that messages can reach, by node ID."""
+        distant = {node_id: route.state.origin for node_id, route in self._routes.beyond.items()}
+        lives = self._membership.directory.lives()
+        return distant | {node_id: member.name for node_id, (member, _) in lives.items()}
 
     def _matches(self, message: Message, selectors: Sequence[Selector]) -> bool:
         """Return whether a message matches one of these selectors."""
@@ -166,12 +177,26 @@ class Balancing:
 
     def _bridge(self, node_id: str) -> None:
         assert self._engine is not None
-        self._bridges[node_id] = Bridge(self._engine, self._membership, node_id)
+        self._bridges[node_id] = Bridge(self._engine, self._membership, node_id, self._routes.next_to)
+
+    def _passes_on(self, node_id: str) -> bool:
+        """Return whether messages can be passed on to a node, and do that from now on."""
+        if self._routes.next_to(node_id) is None:
+            return False
+        if node_id not in self._bridges:
+            self._bridge(node_id)
+        return True
 
     def _changed(self) -> None:
+        self._routes.review()
+        self._rerouted()
+
+    def _rerouted(self) -> None:
+        """Take in that other brokers were lost or found, or what distant ones have told."""
         self._candidates.clear()
         linked = {member.name for member, _ in self._membership.neighbours.linked()}
-        for name in [name for name in self._remote if name not in linked]:
+        self._look_beyond()
+        for name in [name for name in self._remote if name not in {*linked, *self._distant}]:
             del self._remote[name]
             self._filters.pop(name, None)
         for bridge in self._bridges.values():
@@ -181,6 +206,15 @@ class Balancing:
         if self._redistribution is not None:
             consumed = chain.from_iterable(self._remote.values())
             self._review(dict.fromkeys((*consumed, *self._redistribution.running)))
+
+    def _look_beyond(self) -> None:
+        """Take in the consumers of the brokers that we are not linked with."""
+        former = self._distant
+        self._distant = {route.state.origin: route.state for route in self._routes.beyond.values()}
+        for name, state in self._distant.items():
+            if former.get(name) is not state:
+                self._remote[name] = dict(state.consumers.counts)
+                self._filters[name] = dict(_compiled(state.consumers))
 
     def _blob_taken(self, link: ClusterLink, message: m.BlobTaken) -> None:
         for bridge in self._bridges.values():
@@ -201,12 +235,18 @@ class Balancing:
         self._timer = None
         news, self._news = self._news, {}
         self._membership.neighbours.broadcast(self._consumers(news, whole=False))
+        if self._routes.used:
+            self._routes.tell(self._all_consumers())
 
     def _greet(self, link: ClusterLink) -> None:
+        if self._engine is not None:
+            link.send(self._all_consumers())
+
+    def _all_consumers(self) -> m.Consumers:
+        assert self._engine is not None
         engine = self._engine
-        if engine is not None:
-            counts = {name: count for name in engine.queues if (count := engine.consumers(name))}
-            link.send(self._consumers(counts, whole=True))
+        counts = {name: count for name in engine.queues if (count := engine.consumers(name))}
+        return self._consumers(counts, whole=True)
 
     def _consumers(self, counts: dict[str, int], *, whole: bool) -> m.Consumers:
         """Return the news of so many consumers, with their selectors as far as these are few."""

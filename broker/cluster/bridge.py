@@ -10,12 +10,17 @@ broker: when the live fails, it goes on with the backup that takes over.
 The body of a large message goes before it, in chunks. The bridge asks for that: the queue there may
 be full, or the message may be there already, because an answer was lost. A message whose body is
 damaged or missing stays in the queue, and the others overtake it; it is tried again over each link.
+
+If there is no link with that node, messages go to the next broker on the way to it, which stores
+them in its own store-and-forward queue of the node. Then several bridges share a link, and take
+turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from broker.cluster import messages as m
 from broker.cluster.blobs import BlobSender
@@ -34,16 +39,32 @@ WINDOW = 2000
 """The most messages that are taken from the queue and not yet confirmed."""
 
 
-class Bridge:
-    """Forwards while there is a link to a live broker of ``node_id``; ``wake`` tells it to look."""
+NextBroker = tuple[m.Member, ClusterLink]
+"""A live broker that we are linked with, and the link."""
 
-    def __init__(self, engine: Engine, membership: Membership, node_id: str) -> None:
+
+class Bridge:
+    """Forwards while there is a way to a live broker of ``node_id``; ``wake`` tells it to look.
+
+    ``next_to`` returns the next broker on the way to a node, None if there is no way.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        membership: Membership,
+        node_id: str,
+        next_to: Callable[[str], NextBroker | None],
+    ) -> None:
         self.node_id = node_id
         self.queue = engine.settings.forwarding_queue(node_id)
         self._engine = engine
         self._membership = membership
+        self._next_to = next_to
         self._changed = asyncio.Event()
         self._link: ClusterLink | None = None
+        self._passing = False
+        """Whether the broker at the other end of ``_link`` is to pass messages on."""
         self._body: BlobSender | None = None
         """Sends the body that is under way over ``_link``."""
         self._task = asyncio.create_task(self._run(), name=f"bridge to {node_id}")
@@ -67,13 +88,13 @@ class Bridge:
         section = self._membership.section
         while True:
             self._changed.clear()
-            live = self._membership.directory.lives().get(self.node_id)
-            if live is None:
+            neighbour = self._next_to(self.node_id)
+            if neighbour is None:
                 await self._changed.wait()
                 continue
-            member, link = live
+            member, link = neighbour
             try:
-                await self._forward(link)
+                await self._forward(link, passing=member.node_id != self.node_id)
             except (LinkError, TimeoutError) as error:
                 _log.info(
                     "forwarding messages to broker %s is interrupted: %s; trying again",
@@ -94,9 +115,9 @@ class Bridge:
                 return
             await asyncio.sleep(section.retry_interval / 1000)
 
-    async def _forward(self, link: ClusterLink) -> None:
-        """Forward over this link until it fails."""
-        self._link = link
+    async def _forward(self, link: ClusterLink, *, passing: bool) -> None:
+        """Forward over this link until it fails, or another one is next."""
+        self._link, self._passing = link, passing
         waiting: list[Delivery] = []
         arrived = asyncio.Event()
 
@@ -117,7 +138,8 @@ class Bridge:
                 count = _batch(waiting)
                 batch, waiting[:count] = waiting[:count], []
                 try:
-                    await self._send(link, batch)
+                    async with link.forwards:  # others send over it, too, if it leads to their nodes
+                        await self._send(link, batch)
                 except (FileNotFoundError, JournalDamagedError) as error:
                     _log.error(
                         "a large message for %s stays in %s, because its body cannot be read: %s",
@@ -130,10 +152,16 @@ class Bridge:
 
     async def _send(self, link: ClusterLink, batch: list[Delivery]) -> None:
         sender = self._engine.settings.node_id
-        envelopes = tuple([m.Envelope.of(delivery.message, sender) for delivery in batch])
+        passing = self._passing
+        envelopes = tuple([m.Envelope.of(delivery.message, sender, passing=passing) for delivery in batch])
         if envelopes[0].blob is not None:
             await self._send_body(link, envelopes[0], envelopes[0].blob)
-        reply = await link.call(m.ForwardRequest(link.number(), sender, envelopes))
+        number = link.number()
+        reply = await link.call(
+            m.PassRequest(number, sender, envelopes, self.node_id)
+            if passing
+            else m.ForwardRequest(number, sender, envelopes)
+        )
         if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
             raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
         self._engine.acknowledge(batch)
@@ -142,7 +170,8 @@ class Bridge:
         """Send the body of a large message ahead, if the other broker wants it."""
         store = self._engine.large.store
         assert store is not None, "a blob where none can be kept"
-        answer = await link.call(m.BodyRequest(link.number(), envelope.id, envelope.target))
+        target = self.queue if self._passing else envelope.target
+        answer = await link.call(m.BodyRequest(link.number(), envelope.id, target))
         if not isinstance(answer, m.BodyAnswer) or answer.reason:
             raise LinkError(answer.reason if isinstance(answer, m.BodyAnswer) else "not understood")
         if not answer.wanted:
@@ -156,9 +185,15 @@ class Bridge:
             self._body = None
 
     def _reaches(self, link: ClusterLink | None) -> bool:
-        """Return whether the link is open and leads to the live broker of our node ID."""
-        live = self._membership.directory.lives().get(self.node_id)
-        return link is not None and link.is_open and live is not None and live[1] is link
+        """Return whether the link is open, and leads to the next broker on the way to our node."""
+        if link is None or not link.is_open:
+            return False
+        neighbour = self._next_to(self.node_id)
+        return (
+            neighbour is not None
+            and neighbour[1] is link
+            and (neighbour[0].node_id != self.node_id) == self._passing
+        )
 
     def _end(self, consumer: QueueConsumer) -> None:
         if not self._engine.abandoned:

@@ -88,8 +88,11 @@ class Directory:
         return next((member for member in members if member.name == name), None)
 
     def learn(self, member: m.Member, *, direct: bool) -> None:
-        """Take in news of a broker, and dial it; ``direct`` if they are from itself."""
-        if member.name == self._own().name:
+        """Take in news of a broker, and dial it; ``direct`` if they are from itself.
+
+        What is told of a broker that may not be dialled would never be corrected, and is ignored.
+        """
+        if member.name == self._own().name or not (direct or self._neighbours.may_dial(member.connector)):
             return
         previous = self.known.get(member.name)
         if not self.is_over(member) and (

@@ -156,6 +156,8 @@ class ClusterLink(asyncio.Protocol):
         self.on_closed: Callable[[str], None] = _ignore
         self.on_refused: Callable[[LinkError], None] = _ignore
         """Called instead of ``on_open`` when the link could not be made."""
+        self.forwards = asyncio.Lock()
+        """Held by whoever forwards messages: a body and its message come without others between."""
         self.is_open = False
         self.closed = False
         self.ended = asyncio.Event()

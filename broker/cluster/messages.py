@@ -20,9 +20,11 @@ from broker.core.message import Message
 from broker.core.properties import unpack
 from broker.storage.blobs import Blob
 
-VERSION: Final = 7
+VERSION: Final = 8
 OLDEST_VERSION: Final = 7
 """The oldest version that this program still speaks."""
+WITH_ROUTES: Final = 8
+"""The first version with ``LinkState`` and ``PassRequest``."""
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -192,6 +194,21 @@ class Consumers(LinkMessage, frozen=True):
     selectors: dict[str, tuple[str, ...]] = {}
 
 
+class LinkState(LinkMessage, frozen=True):
+    """The state of a live broker, for all others that it reaches over whatever brokers.
+
+    ``origin`` is its name, ``version`` the number of what it says: higher ones are newer.
+    ``neighbours`` are the live brokers that it is linked with, by name, and ``consumers`` its own,
+    all of them.
+    """
+
+    origin: str
+    node_id: Name
+    version: int
+    neighbours: tuple[str, ...]
+    consumers: Consumers
+
+
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message on its way to another broker's queue or topic, with all that it is.
 
@@ -214,11 +231,15 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     blob: Blob | None
 
     @classmethod
-    def of(cls, message: Message, node_id: str) -> Envelope:
-        """Return the envelope of a message that is stored at the broker with that node ID."""
+    def of(cls, message: Message, node_id: str, *, passing: bool = False) -> Envelope:
+        """Return the envelope of a message that is stored at the broker with that node ID.
+
+        Its identity is the one that it has at the receiver, which is to pass it on if ``passing``.
+        """
         properties = message.properties
+        identity = message.identity_at(node_id)
         return cls(
-            message.identity_at(node_id),
+            identity.passed() if passing else identity.arrived(),
             message.target,
             message.group,
             message.closes,
@@ -254,10 +275,17 @@ class ForwardRequest(Request, frozen=True, tag="Forward"):
     messages: Annotated[tuple[Envelope, ...], Meta(min_length=1)]
 
 
+class PassRequest(ForwardRequest, frozen=True, tag="Pass"):
+    """Messages that the receiver is to pass on to the broker with the node ID ``destination``."""
+
+    destination: Name
+
+
 class BodyRequest(Request, frozen=True):
     """The question whether the receiver wants the body of a large message, in chunks.
 
-    The message itself follows behind the body, in a ``ForwardRequest`` of its own.
+    The message itself follows behind the body, in a ``ForwardRequest`` of its own. ``target`` is
+    where the receiver will store it: the queue of the message, or a store-and-forward queue.
     """
 
     id: MessageId
@@ -461,8 +489,8 @@ class BackupLeaving(LinkMessage, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | ForwardRequest | BodyRequest | BodyAnswer | Forwarded | VoteRequest | VoteAnswer
-    | VoteWithdrawal | StartRequest
+    | Consumers | LinkState | ForwardRequest | PassRequest | BodyRequest | BodyAnswer | Forwarded
+    | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving

@@ -1,9 +1,10 @@
 """The brokers that this broker is linked with: whom it dials, whom it accepts.
 
-Every broker dials every other broker of its cluster whose address it learns: from its static
-connectors, from a discovery group, from other brokers, or from a store that they share. It accepts
-every broker that knows the password and has the common properties of the cluster. Another topology
-is a class that overrides ``may_dial`` and ``refusal``.
+In a symmetric cluster every broker dials every other broker whose address it learns: from its
+static connectors, from a discovery group, from other brokers, or from a store that they share. It
+accepts every broker that knows the password and has the common properties of the cluster. In any
+other topology, such as a chain, a broker dials and accepts those of its static connectors only
+(``allow-direct-connections-only``).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Neighbours:
             nonce=seams.nonce,
             tls=Layer.of(section, config, "cluster"),
             member=own,
-            shared={"cluster.name": section.name, **config.ha_policy.shared},
+            shared={**_shared(section), **config.ha_policy.shared},
             refusal=self.refusal,
         )
         self.on_open: Callable[[ClusterLink], None] = lambda _: None
@@ -72,7 +73,12 @@ class Neighbours:
 
     def may_dial(self, address: str) -> bool:
         """Return whether the broker at this address should be dialled."""
-        return address != self._own().connector
+        return address != self._own().connector and self._is_listed(address)
+
+    def _is_listed(self, address: str) -> bool:
+        """Return whether the topology has a link with the broker at this address."""
+        section = self._section
+        return not section.allow_direct_connections_only or address in section.static_connectors
 
     def refusal(self, member: m.Member, shared: Mapping[str, str]) -> str:
         """Return why a broker that knows the password is refused all the same, or "".
@@ -85,6 +91,11 @@ class Neighbours:
             if expected.get(name) != shared.get(name):
                 their_value, our_value = (_quoted(values.get(name)) for values in (shared, expected))
                 return f"{name} is {their_value} at {member.name} and {our_value} at {own_name}"
+        if not self._is_listed(member.connector):
+            return (
+                f"{member.connector} of {member.name} is not in cluster.static-connectors of {own_name}, "
+                "which allows direct connections only"
+            )
         return ""
 
     async def start(self) -> None:
@@ -246,6 +257,12 @@ class Neighbours:
     def _closed(self, link: ClusterLink) -> None:
         del self.links[link]
         self.on_closed(link)
+
+
+def _shared(section: ClusterSection) -> dict[str, str]:
+    """Return the properties of the cluster connection that all brokers have in common."""
+    hops = {} if section.max_hops == 1 else {"cluster.max-hops": str(section.max_hops)}
+    return {"cluster.name": section.name, **hops}
 
 
 def _quoted(value: str | None) -> str:

@@ -9,6 +9,7 @@ left out of those that are::
     members    node ID -> the broker that we are linked with and that says itself that it is live
                with it; ourselves
     topology   node ID -> the live broker that clients of ours are sent to
+    neighbours node ID -> as members, in a cluster that is not symmetric, in place of both kinds
     discovery  connector -> the node ID that is broadcast there; only with a discovery group, and
                never compared, since datagrams may reach one broker and not another
 """
@@ -32,6 +33,8 @@ def views(membership: Membership) -> dict[str, dict[str, str]]:
     }
     if own.live and own.node_id is not None:
         members[own.node_id] = f"{own.name} {own.connector}"
+    if membership.section.allow_direct_connections_only:
+        return {"neighbours": members}
     told: dict[str, str] = {}
     for node in topology(membership)["nodes"]:
         live = node["live"]

@@ -322,8 +322,12 @@ class Engine:
         self.gate.when_durable(sequence, partial(arrived, holder, message, done))
         return sequence
 
-    def accept_forwarded(self, sender: str, messages: Sequence[Message], done: Callback | None = None) -> int:
+    def accept_forwarded(
+        self, sender: str, messages: Sequence[Message], done: Callback | None = None, passing: str = ""
+    ) -> int:
         """Take messages that the broker with the node ID ``sender`` has forwarded, each once.
+
+        If they are only passed on, ``passing`` is the store-and-forward queue of their destination.
 
         A message that was taken before is not stored again. Messages are taken in order, until the
         queue of one has no room: return how many were. ``done`` is called once these are durable.
@@ -344,11 +348,11 @@ class Engine:
                 self.large.settled((message,))
                 count += 1
                 continue
-            target = message.target
+            target = passing or message.target
             if message.large is None and self.memory.is_full(target):
                 break
             holders = self._wanting(target, message) if target.startswith("/") else (self.queue(target),)
-            if identity.moves == 0:  # else it has been in a main queue, and got its expiry there
+            if not (passing or identity.moves):  # else it enters no main queue, or not its first one
                 self._bound_expiry(message, holders)
             added, places = self._stored(holders, message)
             operations += added

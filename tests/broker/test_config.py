@@ -112,6 +112,8 @@ def test_apply_changes_a_copy_and_none_removes():
         ("cluster.message-load-balancing", "SOMETIMES", "'cluster.message-load-balancing'"),
         ("cluster.connector", "a1", "'cluster.connector'"),
         ("cluster.static-connectors", ["a2"], "'cluster.static-connectors': expected host:port, got 'a2'"),
+        ("cluster.max-hops", 0, "property 'cluster.max-hops': expected int >= 1, got 0"),
+        ("cluster.max-hops", 65, "property 'cluster.max-hops': expected int <= 64, got 65"),
         ("hosts.a2:61616", "nowhere", "property 'hosts.a2:61616': expected host:port, got 'nowhere'"),
         ("broker.name", "", "property 'broker.name'"),
         ("broker.name", "a\nb", "property 'broker.name'"),

@@ -14,6 +14,7 @@ CLUSTER = {"cluster": {"cluster-password": "p", "connector": "a1:61616", "stomp-
 USERS = {"acceptor.users.guest": "x"}
 GROUP = {"name": "lan", "group-address": "231.7.7.7", "group-port": 9876}
 TLS = {"acceptor.ssl-enabled": True, "acceptor.key-store-path": "key.pem"}
+CHAIN = {"cluster.allow-direct-connections-only": True, "cluster.static-connectors": ["b:1"]}
 
 CONTRADICTIONS = [
     ({"acceptor.key-store-path": "k.pem"},
@@ -118,6 +119,13 @@ CONTRADICTIONS = [
     ({"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP],
       "cluster.static-connectors": ["b:1"]},
      "cluster.discovery-group-ref and cluster.static-connectors are both given"),
+    ({"cluster.allow-direct-connections-only": True},
+     "cluster.allow-direct-connections-only is true, and cluster.static-connectors is empty"),
+    ({**CHAIN, "ha-policy.replication.master.check-for-live-server": True},
+     "cluster.allow-direct-connections-only is true, and ha-policy.replication needs votes"),
+    ({**CHAIN, "cluster.message-load-balancing": "OFF",
+      "ha-policy.ha-database.cluster-id": "c", "database-store.url": "sqlite:s"},
+     "brokers of ha-policy.ha-database find and watch each other by their database"),
 ]  # fmt: skip
 
 TOGETHER = [
@@ -138,6 +146,7 @@ TOGETHER = [
                                   "local-bind-address": "10.0.0.1"}]},
     {"broadcast-groups": [{"name": "lan", "jgroups-file": "/shared", "jgroups-channel": "lan"}]},
     {"cluster.discovery-group-ref": "lan", "discovery-groups": [GROUP], "cluster.static-connectors": []},
+    {**CHAIN, "cluster.max-hops": 3, "ha-policy.shared-store.master.failover-on-shutdown": True},
 ]  # fmt: skip
 
 

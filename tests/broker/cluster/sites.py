@@ -50,7 +50,9 @@ class Site:
         self.volume = volume
         self.engine = engine
         self.handlers = {}
-        self.arrivals = Arrivals(engine, self.handlers)
+        self.reached = set()
+        """The names of the sites to which it passes messages on."""
+        self.arrivals = Arrivals(engine, self.handlers, self.reached.__contains__)
 
     @classmethod
     async def start(cls, name, volume=None, router=None, **address):
@@ -111,13 +113,13 @@ def body(text, size):
 
 
 class Road:
-    """The bridge from one site to another, and the link that it uses: a new one when it is lost.
+    """The bridges from one site to another, and their link: a new one when it is lost.
 
     ``lost`` is the number of the answer, from 0, that is lost, and the link with it; ``answers``
-    counts them all.
+    counts them all. The receiver passes messages on to ``destination`` if that is another site.
     """
 
-    def __init__(self, sender, receiver, *, lost=None, piece=65_536, latency_s=0.0001):
+    def __init__(self, sender, receiver, *, destination=None, lost=None, piece=65_536, latency_s=0.0001):
         self.sender = sender
         self.receiver = receiver
         self.lost = lost
@@ -126,13 +128,18 @@ class Road:
         self.link = self.pipe = None
         self.blocked = False
         self._pipe = {"piece": piece, "latency_s": latency_s}
-        membership = SimpleNamespace(section=SimpleNamespace(retry_interval=RETRY_MS), directory=self)
-        self.bridge = Bridge(sender.engine, membership, receiver.name)
+        self.bridges = []
+        self.share(receiver if destination is None else destination)
         self.connect()
 
-    def lives(self):
+    def share(self, destination):
+        """Forward what is for another site over the same link, too."""
+        membership = SimpleNamespace(section=SimpleNamespace(retry_interval=RETRY_MS))
+        self.bridges.append(Bridge(self.sender.engine, membership, destination.name, self.next_to))
+
+    def next_to(self, _):
         link = self.link
-        return {} if link is None or not link.is_open else {self.receiver.name: (link.member, link)}
+        return None if link is None or not link.is_open else (link.member, link)
 
     def connect(self):
         if self.blocked:
@@ -144,20 +151,26 @@ class Road:
 
     def stop(self):
         self.blocked = True
-        self.bridge.stop()
+        for bridge in self.bridges:
+            bridge.stop()
         self.link.close("over")
+
+    def _wake(self):
+        for bridge in self.bridges:
+            bridge.wake()
 
     def _opened(self, link):
         link.on_message = lambda message: self._told(link, message)
         link.on_closed = lambda _: self._closed()
-        self.bridge.wake()
+        self._wake()
 
     def _told(self, link, message):
         if isinstance(message, m.BlobTaken):
-            self.bridge.taken(link, message.count)
+            for bridge in self.bridges:
+                bridge.taken(link, message.count)
 
     def _closed(self):
-        self.bridge.wake()
+        self._wake()
         self.sender.loop.call_later(0.01, self.connect)
 
     def _accepted(self, link):

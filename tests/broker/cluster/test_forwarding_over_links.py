@@ -217,6 +217,79 @@ def test_each_message_arrives_once_as_it_was_over_two_hops_whatever_answer_is_lo
             assert run(lambda _, lost=lost: journey(plan, (None, lost)))[1] > second
 
 
+async def passed_on(lost):
+    """Send a large message and two others from a to c over b; one answer to a is lost."""
+    a, b, c = [await Site.start(name) for name in "abc"]
+    for text, size in (("1", 0), ("2", 3 * CHUNK), ("3", 0)):
+        a.engine.send("q", await a.message(text, size))
+    await a.engine.flushed()
+    await move(a, c)
+    b.reached.add("c")
+    road = Road(a, b, destination=c, lost=lost)
+    await until(lambda: not a.stored(a.forwarding_queue(c)), "all is at b")
+    road.stop()
+    between = b.stored(b.forwarding_queue(c))
+    assert [(text_of(message), message.identity.hops) for message in between] == [
+        ("1", 1),
+        ("2", 1),
+        ("3", 1),
+    ]
+    assert not b.stored()
+    road = Road(b, c)
+    await until(lambda: not b.stored(b.forwarding_queue(c)), "all is at c")
+    road.stop()
+    await c.engine.flushed()
+    assert [(text_of(message), message.identity.hops) for message in c.stored()] == [
+        ("1", 0),
+        ("2", 0),
+        ("3", 0),
+    ]
+    assert await c.content(c.stored()[1]) == body("2", 3 * CHUNK)
+    assert not b.engine.large.store.stored
+    return road.answers
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1, 2, 3])
+def test_what_a_broker_in_between_passes_on_arrives_once_in_its_order(lost):
+    run(lambda _: passed_on(lost))
+
+
+def test_bodies_for_two_destinations_do_not_mix_on_their_common_link():
+    async def scenario(_):
+        a, b, c, d = [await Site.start(name) for name in "abcd"]
+        b.reached.update("cd")
+        for number, other in enumerate((c, d, c, d)):
+            a.engine.send("q", await a.message(str(number), 3 * CHUNK))
+            await a.engine.flushed()
+            await move(a, other)
+        road = Road(a, b, destination=c)
+        road.share(d)
+        for other in (c, d):
+            await until(lambda other=other: not a.stored(a.forwarding_queue(other)), "all is at b")
+        road.stop()
+        assert (road.links, road.answers) == (1, 8)  # two for each message
+
+    run(scenario)
+
+
+def test_a_broker_without_a_way_to_the_destination_takes_nothing(caplog):
+    async def scenario(loop):
+        a, b, c = [await Site.start(name) for name in "abc"]
+        a.engine.send("q", await a.message("1"))
+        await a.engine.flushed()
+        await move(a, c)
+        road = Road(a, b, destination=c)
+        await until(lambda: road.answers == 2, "it was tried twice")
+        assert not b.engine.queues
+        b.reached.add("c")
+        await until(lambda: not a.stored(a.forwarding_queue(c)), "it is at b")
+        road.stop()
+
+    with caplog.at_level("INFO"):
+        run(scenario)
+    assert "there is no way to node c from here" in caplog.text
+
+
 class Watched(Road):
     """Counts chunks, and the bytes of bodies that nobody has said to be taken."""
 

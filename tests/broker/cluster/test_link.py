@@ -128,7 +128,7 @@ def test_another_protocol_version_is_refused_by_name():
             refusal = m.decode(await reader.readexactly(size))
             assert refusal == m.Refusal(
                 f"the connecting broker speaks version {m.VERSION + 1} of the cluster protocol, "
-                f"the accepting broker version {m.VERSION}"
+                f"the accepting broker {Versions(m.OLDEST_VERSION, m.VERSION)}"
             )
             writer.close()
 

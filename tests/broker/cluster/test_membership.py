@@ -46,6 +46,25 @@ def test_a_static_connector_that_leads_to_oneself_does_no_harm():
     run(scenario)
 
 
+def test_the_brokers_of_a_chain_are_linked_with_their_neighbours_only(caplog):
+    async def scenario():
+        async with Hub(allow_direct_connections_only=True) as hub:
+            a = await hub.add("a", "b")
+            b = await hub.add("b", "a", "c")
+            c = await hub.add("c", "b")
+            await hub.add("d", "a", "c")
+            await until(lambda: linked(b) == {"a", "c"}, "b is linked with both")
+            await until(lambda: len(caplog.messages) == 2, "a and c refuse d")
+            assert linked(a) == linked(c) == {"b"} == {*a.directory.known} == {*c.directory.known}
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert sorted({message.rpartition(": ")[2] for message in caplog.messages}) == [
+        f"d:61616 of d is not in cluster.static-connectors of {name}, which allows direct connections only"
+        for name in "ac"
+    ]
+
+
 def test_a_change_of_role_is_told_to_all():
     async def scenario():
         async with Hub() as hub:
@@ -293,6 +312,16 @@ def test_a_broker_on_a_shared_database_links_only_with_those_of_its_cluster_id()
         ({}, {"cluster.name": "blue"}, ""),
         ({}, {"cluster.name": "green"}, "cluster.name is 'green' at b and 'blue' at a"),
         (ON_A_DATABASE, {"cluster.name": "blue"}, f"{CLUSTER_ID} is not set at b and 'c1' at a"),
+        (
+            {"cluster": {"max-hops": 3}},
+            {"cluster.name": "blue"},
+            "cluster.max-hops is not set at b and '3' at a",
+        ),
+        (
+            {"cluster": {"allow-direct-connections-only": True, "static-connectors": ["c:1"]}},
+            {"cluster.name": "blue"},
+            "b:1 of b is not in cluster.static-connectors of a, which allows direct connections only",
+        ),
         ({}, {"cluster.name": "blue", CLUSTER_ID: "c1"}, f"{CLUSTER_ID} is 'c1' at b and not set at a"),
     ],
 )

@@ -229,6 +229,43 @@ def test_a_message_that_comes_back_to_a_broker_is_no_repeat():
 
 
 @pytest.mark.parametrize("end", ["crash", "restart"])
+def test_a_message_that_goes_round_passes_a_broker_twice_and_arrives_once(end):
+    async def scenario():
+        b = await Broker.start(made_of=settings("n2"))
+        first = MessageId("n1", 7)
+
+        async def pass_on(sender, identity):
+            message = Message("q", b"", b"x")
+            message.identity = identity
+            b.engine.accept_forwarded(sender, [message], passing="sf")
+            await b.settle()
+
+        await pass_on("n1", first.passed())
+        b = await getattr(b, end)()
+        await pass_on("n1", first.passed())  # its answer was lost
+        taken = b.consume("sf", internal=True)
+        await b.settle()
+        assert [delivery.message.identity.hops for delivery in taken.held] == [1]
+        b.engine.acknowledge(taken.held)
+        taken.held.clear()
+        again = first.passed().passed().passed()
+        await pass_on("n3", again)
+        assert [delivery.message.identity for delivery in taken.held] == [again]
+
+        c = await Broker.start(made_of=settings("n4"))
+        for sender, identity in (("n2", first.passed()), ("n3", again)):
+            message = Message("q", b"", b"x")
+            message.identity = identity.arrived()
+            c.engine.accept_forwarded(sender, [message])
+        await c.settle()
+        assert texts(c) == ["x"]
+        assert stored(c.engine)[0].message.identity == first
+        assert (again.moved().moves, again.moved().hops) == (1, 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["crash", "restart"])
 def test_identity_and_counts_of_a_moved_message_outlive_its_broker(end):
     async def scenario():
         broker = await Broker.start(made_of=settings("n2"))

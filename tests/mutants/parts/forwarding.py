@@ -51,8 +51,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/cluster/arrivals.py",
-                "engine.accept_forwarded(request.sender, messages, durable)\n",
-                "engine.accept_forwarded(request.sender, messages)\n        durable()\n",
+                "engine.accept_forwarded(request.sender, messages, durable, passing)\n",
+                "engine.accept_forwarded(request.sender, messages, None, passing)\n        durable()\n",
             ),
         ),
     ),

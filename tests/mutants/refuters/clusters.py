@@ -11,7 +11,7 @@ from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 _BALANCING: Final = "broker/cluster/balancing.py"
 _REDISTRIBUTION: Final = "broker/cluster/redistribution.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
-_REQUESTS: Final = "        reply = await link.call(m.ForwardRequest("
+_REQUESTS: Final = "        reply = await link.call(\n            m.PassRequest("
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _LINK: Final = "broker/cluster/link.py"
 _SILENT: Final = "        elif now - self.received > self.ttl_s:\n"
@@ -93,7 +93,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL5-two": without(
         "messages go to brokers without consumers, too",
         _BALANCING,
-        "(strict or self._remote.get(member.name, {}).get(queue, 0))",
+        "(strict or self._remote.get(name, {}).get(queue, 0))",
         "True",
         fails=_SHARES,
     ),
