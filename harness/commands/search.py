@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 )
 @options.spec_option("workload")
 @options.spec_option("pairs")
+@options.spec_option("chain")
 @click.option(
     "--length",
     "length_s",

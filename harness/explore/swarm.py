@@ -27,6 +27,7 @@ import msgspec
 
 from harness.interface import (
     FIELDS,
+    Chaining,
     Fault,
     Installed,
     Mirroring,
@@ -81,6 +82,8 @@ A system with twice as much takes twice as long for everything.
 """
 
 QUORUM_PAIRS: Final = 3
+CHAIN_PAIRS: Final = 3
+"""The fewest pairs of which some are not linked in a chain."""
 SETTLE_S: Final = 1.5
 """The time from the end of a fault that ended a broker to the next such fault (s).
 
@@ -112,6 +115,7 @@ _DRAWN_IF_POSSIBLE: Final = (
     "send_again",
     "close_groups",
     "change_selectors",
+    "chain",
 )
 """The fields that are drawn only for certain workloads, policies or brokers (``_sizes``)."""
 _PAGED: Final = 0.15
@@ -336,7 +340,7 @@ def _drawn_alone(seed: str) -> dict[str, Any]:
 
 
 def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random) -> dict[str, Any]:
-    """Return, for some runs, large bodies, little memory, and a comparison of backups.
+    """Return, for some runs, large bodies, little memory, a comparison of backups, and a chain.
 
     With little memory waiting messages are on pages. The numbers are drawn from a generator of
     their own, so that the rest of a run is what it was before these options existed.
@@ -352,7 +356,16 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     is_compared = _is_drawn("compare_backups", chance)
     if is_compared and isinstance(system, Mirroring) and base.policy in system.mirrored:
         changes["compare_backups"] = True
-    return changes | _habits(base, chance)
+    changes |= _habits(base, chance)
+    is_chain, is_bounded = (_is_drawn("chain", chance) for _ in ("chain", "hops"))
+    if isinstance(system, Chaining) and base.policy in system.chained and base.pairs >= CHAIN_PAIRS:
+        if is_chain:
+            changes["chain"] = True
+        if is_bounded:
+            room = {name: chance.choice(values) for name, values in system.hops.items()}
+            drawn = changes.get("properties", properties)
+            changes["properties"] = {**drawn, "*": {**room, **drawn["*"]}}
+    return changes
 
 
 def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from harness.interface.spec import FIELDS, IMPORTED, OWN, BroughtHistory, TestSp
 from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
     Cautioning,
+    Chaining,
     Event,
     Fetched,
     Installed,

@@ -316,6 +316,14 @@ class TestSpec(
             "--select-by-pair",
         ),
     ] = False
+    chain: Annotated[
+        bool,
+        Field(
+            "The brokers of each pair are linked with those of the previous and the next pair only",
+            "--chain",
+            drawn=(True,),
+        ),
+    ] = False
     watch_views: Annotated[
         bool,
         Field(

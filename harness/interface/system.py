@@ -155,10 +155,10 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class System(Protocol):
     """A system of brokers that can be tested: the members that every system must have.
 
-    Abilities that only some systems have are protocols of their own: ``Cautioning``, ``InProcess``,
-    ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``, ``Released``,
-    ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and ``broker/``
-    may assume it is the only one.
+    Abilities that only some systems have are protocols of their own: ``Cautioning``, ``Chaining``,
+    ``InProcess``, ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``,
+    ``Released``, ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and
+    ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -416,6 +416,17 @@ class Mirroring(Protocol):
         Raises OSError for a broker that is neither.
         """
         ...
+
+
+@runtime_checkable
+class Chaining(Protocol):
+    """A system whose brokers can form a chain, with the policies of ``chained``.
+
+    A search draws the properties of ``hops``: how far messages go.
+    """
+
+    chained: Collection[str]
+    hops: Mapping[str, Sequence[int]]
 
 
 @runtime_checkable

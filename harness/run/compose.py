@@ -26,6 +26,7 @@ import workloads.registry
 from harness.interface import (
     Address,
     Cautioning,
+    Chaining,
     Environment,
     InfrastructureError,
     InProcess,
@@ -206,6 +207,10 @@ def compose(
         raise UsageError(
             f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "
             "their own"
+        )
+    if spec.chain and not (isinstance(system, Chaining) and spec.policy in system.chained):
+        raise UsageError(
+            f"--chain: brokers of system {system.name} with policy {spec.policy} cannot form a chain"
         )
     if spec.watch_views and not isinstance(system, Viewed):
         raise UsageError(

@@ -65,6 +65,7 @@ def run(capsys, *words):
             ["--system", "rabbitmq", "--policy", "quorum-queues", "--watch-views"],
             "--watch-views: brokers of system rabbitmq do not report what they believe about the cluster",
         ),
+        (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),
         (["--system", "onw"], 'unknown system "onw": did you mean "own"?'),

@@ -55,6 +55,14 @@ def test_a_master_and_its_slave_are_configured_for_each_other(tmp_path):
     assert slave.cluster.connector == "b2:61616"
 
 
+def test_the_brokers_of_a_chain_know_the_pairs_beside_theirs_only(tmp_path):
+    cluster = load(tmp_path, "c1", policy="shared-store", pairs=5, chain=True).cluster
+    pairs = [other.partition(":")[0] for other in cluster.static_connectors]
+    assert pairs == ["b1", "b2", "c2", "d1", "d2"]
+    assert cluster.allow_direct_connections_only
+    assert cluster.max_hops == 4
+
+
 def test_each_run_has_secrets_of_its_own_and_a_simulated_one_those_of_its_seed(tmp_path):
     def secrets(**given):
         loaded = load(tmp_path, "a1", **given)

@@ -45,6 +45,9 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
+CHAINED: Final = ("standalone", "shared-store")
+"""The policies whose brokers can form a chain."""
+
 REFUSALS: Final[Mapping[str, Any]] = {
     f"{ADDRESSES}#.max-delivery-attempts": 3,
     f"{ADDRESSES}#.redelivery-delay": 100,
@@ -60,6 +63,8 @@ REFUSALS_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 """The values that a search draws for these."""
 
+_DIRECT: Final = "cluster.allow-direct-connections-only"
+_HOPS: Final = "cluster.max-hops"
 _HA: Final = "ha-policy."
 _ROLES: Final = ("master", "slave")
 
@@ -86,13 +91,14 @@ def table(
             **_listen(listen, "cluster"),
             "connector": _announced(node, "cluster"),
             "stomp-connector": _announced(node, "stomp"),
-            "static-connectors": [_announced(other, "cluster") for other in nodes if other.name != node.name],
+            "static-connectors": [_announced(other, "cluster") for other in _neighbours(spec, node, nodes)],
             "cluster-user": _CLUSTER_USER,
             "cluster-password": credentials.cluster,
         },
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
-    defaults = {**TEST_DEFAULTS, **of_load(spec), **POLICIES[spec.policy].defaults(node, hosts)}
+    chain = {_DIRECT: True, _HOPS: max(1, spec.pairs - 1)} if spec.chain else {}
+    defaults = {**TEST_DEFAULTS, **chain, **of_load(spec), **POLICIES[spec.policy].defaults(node, hosts)}
     made = config.apply(made, defaults)
     everywhere, own_properties = (
         dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
@@ -169,6 +175,15 @@ def _properties(values: Mapping[str, Any], node: NodePlan, *, everywhere: bool) 
                 )
         else:
             yield name, value
+
+
+def _neighbours(spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> Iterator[NodePlan]:
+    """Yield the other brokers that a broker is linked with: all, or those of pairs beside it."""
+    pairs = list(dict.fromkeys(other.pair for other in nodes))
+    for other in nodes:
+        distance = abs(pairs.index(other.pair) - pairs.index(node.pair))
+        if other.name != node.name and (distance <= 1 or not spec.chain):
+            yield other
 
 
 def _announced(node: NodePlan, port: str) -> str:

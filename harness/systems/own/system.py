@@ -35,6 +35,7 @@ from harness.systems.own.admin import AdminClients
 from harness.systems.own.configuration import (
     ADDRESSES,
     BROADCASTS,
+    CHAINED,
     REFUSALS_DRAWN,
     attempts,
     of_load,
@@ -82,6 +83,8 @@ class OwnSystem(AdminClients):
     lacking = staticmethod(readiness.lacking)
     made_secrets = ("admin",)
     mirrored = ("replication",)
+    chained = CHAINED
+    hops: Mapping[str, Sequence[int]] = {"cluster.max-hops": (1, 2, 3)}
     compared_views = COMPARED
     paging: Mapping[str, Sequence[int]] = {
         f"{ADDRESSES}#.max-size-bytes": (8192, 65_536),
