@@ -21,7 +21,7 @@ from harness.claims.scenarios.expectations import (
     SlowestSend,
 )
 from harness.claims.scenarios.scenario import Scenario
-from harness.interface import Fault, TestSpec
+from harness.interface import Fault, Schedule, TestSpec
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
 _RESTART: Final = faults(fault("kill", 3.0, 1.0, "b1"))
@@ -301,6 +301,35 @@ def _filtered(case: str, claim: str, *besides: Expectation, **fields: Any) -> Sc
     )  # fmt: skip
 
 
+def _chained(
+    case: str, claim: str, schedule: Schedule, hops: int, *besides: Expectation, **fields: Any
+) -> Scenario:
+    """Return a scenario of CL1: sends at one end of a chain, and consumers at the other.
+
+    What a1 keeps while there is no way to d1 moves there later.
+    """
+    every = {_BALANCING: "ON_DEMAND", "cluster.max-hops": hops, "address-settings.#.redistribution-delay": 0}
+    required = fields.pop("required", ())
+    guards = fields.pop("guards", ())
+    spec = load(
+        f"cl1-{case}", "standalone", 12.0, pairs=4, workload="queue", chain=True, every=every,
+        produce_at=("a1",), consume_at=("d1",), **fields,
+    )  # fmt: skip
+    return Scenario(
+        id=f"CL1-{case}", claim=claim, source="AMQ 17.1.4", spec=spec, schedule=schedule, besides=besides,
+        required=required, guards=guards,
+    )  # fmt: skip
+
+
+_MIDDLE_CUT: Final = faults(fault("partition", 3.0, 3.0, None, shape="link", between=["b1", "c1"]))
+"""The chain is cut in its middle."""
+_MIDDLE_KILLED: Final = faults(
+    fault("disk-slow", 2.0, 4.0, "b1", delay_ms=500.0),
+    fault("kill", 4.0, 1.0, "b1"),
+    fault("kill", 7.0, 1.0, "c1"),
+)
+"""A broker in the middle is killed while messages wait for its disk, and later the other one."""
+
 _LIMIT: Final = 50
 
 
@@ -318,6 +347,36 @@ def _flooded(case: str, claim: str, limit: int, behavior: str, *besides: Expecta
 
 
 BETWEEN_BROKERS: Final = (
+    _chained(
+        "chain",
+        "chain of four brokers: a message reaches the broker at the other end; none passes a cut in the "
+        "middle, the first broker goes on answering, and all messages arrive in the end",
+        _MIDDLE_CUT,
+        3,
+        Moved(least=0, most=0, window=_CUT),
+        Moved(least=100, of="a1", by="d1", window=(_CUT[1], "heal")),
+        Answers(window=_CUT, broker="a1", least=60),
+    ),
+    _chained(
+        "chain-killed",
+        "as CL1-chain, but the brokers in the middle are killed while they have messages to pass on: each "
+        "of these arrives once",
+        _MIDDLE_KILLED,
+        3,
+        Moved(least=400, of="a1", by="d1"),
+        guards=at_stake("kill-2"),
+        guarantee="exactly-once",
+    ),
+    _chained(
+        "chain-hops",
+        "as CL1-chain, but max-hops is 1: the messages stay at the first broker",
+        _MIDDLE_CUT,
+        1,
+        Moved(least=0, most=0),
+        Exactly(finding="stuck", broker="a1"),
+        required=("stuck",),
+        drain_at=("d1",),
+    ),
     _redistributed(
         "moved",
         "redistribution-delay 0: messages that wait at a broker without consumers move to one that has some",

@@ -41,6 +41,15 @@ _NEVER_WARNS: Final = (
     "            True\n",
 )
 
+_DELETES_EARLY: Final = Refuter(
+    without="a bridge deletes messages before the other broker has confirmed them",
+    fails="found lost",
+    changes=(
+        Replacement(_BRIDGE, _REQUESTS, _ACKNOWLEDGES + _REQUESTS),
+        Replacement(_BRIDGE, _ACKNOWLEDGES + _NEXT, _NEXT),
+    ),
+)
+
 REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL3": without(
         "brokers do not compare the cluster-user",
@@ -146,13 +155,21 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "            if False:\n",
         fails=_SHARES,
     ),
-    "CL1-symmetric": Refuter(
-        without="a bridge deletes messages before the other broker has confirmed them",
+    "CL1-symmetric": _DELETES_EARLY,
+    "CL1-chain": _DELETES_EARLY,
+    "CL1-chain-killed": without(
+        "a broker answers before it has stored the messages that it is to pass on",
+        "broker/cluster/arrivals.py",
+        "engine.accept_forwarded(request.sender, messages, durable, passing)\n",
+        "engine.accept_forwarded(request.sender, messages, None, passing)\n        durable()\n",
         fails="found lost",
-        changes=(
-            Replacement(_BRIDGE, _REQUESTS, _ACKNOWLEDGES + _REQUESTS),
-            Replacement(_BRIDGE, _ACKNOWLEDGES + _NEXT, _NEXT),
-        ),
+    ),
+    "CL1-chain-hops": without(
+        "a max-hops of 1 is taken for 3",
+        "broker/cluster/routes.py",
+        "        self._hops_max = membership.section.max_hops\n",
+        "        self._hops_max = 3\n",
+        fails="none of stuck",
     ),
     "CL1-views": without(
         "a broker keeps a link over which it hears nothing",
