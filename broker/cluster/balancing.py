@@ -67,6 +67,8 @@ class Balancing:
         self._redistribution: Redistribution | None = None
         self._news: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._greeted: list[ClusterLink] = []
+        """The links over which a broker that is live was told of all our consumers."""
         self._mode = membership.section.message_load_balancing
 
     def attach(self, engine: Engine) -> None:
@@ -188,6 +190,7 @@ class Balancing:
         return True
 
     def _changed(self) -> None:
+        self._greet_lives()
         self._routes.review()
         self._rerouted()
 
@@ -240,7 +243,17 @@ class Balancing:
 
     def _greet(self, link: ClusterLink) -> None:
         if self._engine is not None:
+            self._greeted.append(link)
             link.send(self._all_consumers())
+
+    def _greet_lives(self) -> None:
+        """Tell brokers that have become live of our consumers: a backup does not listen."""
+        lives = [link for _, link in self._membership.directory.lives().values()]
+        new = [link for link in lives if link not in self._greeted]
+        self._greeted = lives
+        if new and (consumers := self._all_consumers()).counts:
+            for link in new:
+                link.send(consumers)
 
     def _all_consumers(self) -> m.Consumers:
         assert self._engine is not None

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from members import Hub, until
+from members import Hub, linked, until
 from sites import Site
 
 from broker.cluster import balancing as balancing_module
@@ -42,6 +42,26 @@ async def three():
         yield pairs
         for _, balancing in pairs.values():
             balancing.detach()
+
+
+def test_a_broker_that_becomes_live_is_told_of_consumers_that_were_there_before():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", role="backup")
+            b = await hub.add("b", "a")
+            site = await Site.start("node-b")
+            ours = Balancing(b, "node-b")
+            ours.attach(site.engine)
+            consume(site)
+            await until(lambda: not ours._news and linked(a) == {"b"}, "all is told, and a does not listen")
+            theirs = Balancing(a, "node-a")
+            theirs.attach((await Site.start("node-a")).engine)
+            a.announce(role="live")
+            await until(lambda: chosen(theirs, "red") == ["node-b"], "a knows of the consumer")
+            for balancing in (ours, theirs):
+                balancing.detach()
+
+    asyncio.run(scenario())
 
 
 def consume(site, selector=None):
