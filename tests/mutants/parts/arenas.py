@@ -73,6 +73,24 @@ REDISTRIBUTION: Final = Arena(
 )
 """Producers at one broker, and consumers at two others."""
 
+CHAIN: Final = Arena(
+    ("kill", "power-loss", "pause", "partition"),
+    {
+        "policy": "standalone",
+        "workload": "queue",
+        "ordered": False,
+        "pairs": 4,
+        "producers": 4,
+        "consumers": 4,
+        "produce_at": ("a1",),
+        "consume_at": ("d1",),
+        "drain_at": ("d1",),
+        "chain": True,
+        "properties": {"*": {"address-settings.#.redistribution-delay": 0}},
+    },
+)
+"""A chain with producers at one end, and consumers at the other."""
+
 _BY_MULTICAST: Final = {
     "cluster.static-connectors": [],
     "cluster.discovery-group-ref": "lan",
