@@ -5,8 +5,9 @@ pass messages on to take part, however far they are.
 
 ON_DEMAND: round robin over the brokers whose queue has consumers that want the message, by their
 selectors, this broker among them; if none has any, the message stays here. STRICT: round robin over
-all live brokers, with or without consumers. OFF: always here. No broker is chosen for a message
-with a group: without a grouping handler two brokers could pick two owners for it.
+all live brokers, with or without consumers. Brokers have their turns in the order in which they
+started. OFF: always here. No broker is chosen for a message with a group: without a grouping
+handler two brokers could pick two owners for it.
 """
 
 from __future__ import annotations
@@ -143,18 +144,28 @@ class Balancing:
             return []
         strict = self._mode == "STRICT"
         candidates: list[tuple[str | None, Sequence[Selector]]] = []
-        if strict or self._engine.consumers(queue):
-            candidates.append((None, () if strict else _within_bounds(self._engine.selectors(queue))))
-        for node_id, name in sorted(self._reached().items()):
-            if node_id != self.node_id and (strict or self._remote.get(name, {}).get(queue, 0)):
+        for node_id, name in self._in_start_order():
+            if node_id is None:
+                if strict or self._engine.consumers(queue):
+                    candidates.append((None, () if strict else _within_bounds(self._engine.selectors(queue))))
+            elif strict or self._remote.get(name, {}).get(queue, 0):
                 candidates.append((node_id, () if strict else self._filters.get(name, {}).get(queue, ())))
         return candidates
 
-    def _reached(self) -> dict[str, str]:
-        """Return the names of the live brokers that messages can reach, by node ID."""
-        distant = {node_id: route.state.origin for node_id, route in self._routes.beyond.items()}
+    def _in_start_order(self) -> list[tuple[str | None, str]]:
+        """Return node IDs and names of the live brokers that messages can reach, and None for us.
+
+        Of brokers that started at one moment, we are the first.
+        """
+        own = self._membership.own
+        states = (route.state for route in self._routes.beyond.values())
+        starts = {state.node_id: (state.start, state.origin) for state in states}
         lives = self._membership.directory.lives()
-        return distant | {node_id: member.name for node_id, (member, _) in lives.items()}
+        starts |= {node_id: (member.incarnation, member.name) for node_id, (member, _) in lives.items()}
+        starts.pop(self.node_id, None)
+        order: list[tuple[int, str, str]] = [(own.incarnation, "", own.name)]
+        order += [(start, node_id, name) for node_id, (start, name) in starts.items()]
+        return [(node_id or None, name) for _, node_id, name in sorted(order)]
 
     def _matches(self, message: Message, selectors: Sequence[Selector]) -> bool:
         """Return whether a message matches one of these selectors."""

@@ -197,13 +197,14 @@ class Consumers(LinkMessage, frozen=True):
 class LinkState(LinkMessage, frozen=True):
     """The state of a live broker, for all others that it reaches over whatever brokers.
 
-    ``origin`` is its name, ``version`` the number of what it says: higher ones are newer.
-    ``neighbours`` are the live brokers that it is linked with, by name, and ``consumers`` its own,
-    all of them.
+    ``origin`` is its name, ``start`` its incarnation, and ``version`` the number of what it says:
+    higher ones are newer. ``neighbours`` are the live brokers that it is linked with, by name, and
+    ``consumers`` its own, all of them.
     """
 
     origin: str
     node_id: Name
+    start: int
     version: int
     neighbours: tuple[str, ...]
     consumers: Consumers

@@ -93,7 +93,9 @@ class Routes:
         """Tell all brokers our state: these are all of our consumers."""
         own = self._membership.own
         version = own.incarnation if self._own is None else self._own.version + 1
-        self._own = m.LinkState(own.name, self._node_id, version, self._neighbours(), consumers)
+        self._own = m.LinkState(
+            own.name, self._node_id, own.incarnation, version, self._neighbours(), consumers
+        )
         self._flood(self._own)
 
     def review(self) -> None:

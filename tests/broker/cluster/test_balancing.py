@@ -44,6 +44,24 @@ async def three():
             balancing.detach()
 
 
+def test_brokers_have_their_turns_in_the_order_in_which_they_started():
+    async def scenario():
+        async with Hub(message_load_balancing="STRICT") as hub:
+            members = [await hub.add(name, node_id=id_) for name, id_ in (("a", "Z"), ("b", "X"))]
+            members.append(await hub.add("c", "a", "b", node_id="Y"))
+            await until(lambda: all(len(one.directory.lives()) == 2 for one in members), "all are linked")
+            orders = []
+            for member in members:
+                node_id = member.own.node_id
+                balancing = Balancing(member, node_id)
+                balancing.attach((await Site.start(node_id)).engine)
+                orders.append(chosen(balancing, "red", "red", "red", "red"))
+                balancing.detach()
+            assert orders == [[None, "X", "Y", None], ["Z", None, "Y", "Z"], ["Z", "X", None, "Z"]]
+
+    asyncio.run(scenario())
+
+
 def test_a_broker_that_becomes_live_is_told_of_consumers_that_were_there_before():
     async def scenario():
         async with Hub() as hub:

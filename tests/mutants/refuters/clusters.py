@@ -102,8 +102,8 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL5-two": without(
         "messages go to brokers without consumers, too",
         _BALANCING,
-        "(strict or self._remote.get(name, {}).get(queue, 0))",
-        "True",
+        "elif strict or self._remote.get(name, {}).get(queue, 0):",
+        "else:",
         fails=_SHARES,
     ),
     "CL5-off": without(
