@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from harness.interface import WorkloadContext
+from stomp_protocol.client.connection import Connection
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
-from workloads.connection import Connection
 from workloads.failover import FailoverClient
 from workloads.operations import Ack, ConsumerOperation, Nack, Subscribe, Unsubscribe
 from workloads.payload import Payload, decode, digest, unreadable

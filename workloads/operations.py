@@ -8,9 +8,9 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
+from stomp_protocol.client.connection import Connection
+from stomp_protocol.client.failover import REFUSED
 from stomp_protocol.codec import head
-from workloads.connection import Connection
-from workloads.failover import REFUSED
 from workloads.payload import Payload
 from workloads.sessions import Session
 
@@ -40,7 +40,7 @@ class ConsumerOperation(abc.ABC):
         self.process = consumer.processes.take()
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
+        """See ``stomp_protocol.client.connection.ReceiptWaiter``."""
         self._consumer.row(self, type, error)
         self._consumer.processes.give(self.process, type)
         self._completed(type)
@@ -160,7 +160,7 @@ class Drop:
         self._connection.request(self._consumer.drop_head(self._session), self)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
+        """See ``stomp_protocol.client.connection.ReceiptWaiter``."""
         consumer = self._consumer
         if self._ending is not None:
             self._ending.complete(type, error)

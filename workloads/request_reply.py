@@ -21,10 +21,10 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Dialect, TestSpec, WorkloadContext
+from stomp_protocol.client.connection import Connection
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
 from workloads import names, placement
-from workloads.connection import Connection
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain, draining
 from workloads.load import Churn, Load, Pair

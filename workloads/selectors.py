@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.interface import Dialect, WorkloadContext
+from stomp_protocol.client.connection import Connection
 from workloads import placement
-from workloads.connection import Connection
 from workloads.consumer import Consumer
 from workloads.drain import drain, draining
 from workloads.load import Load, Pair

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.interface import WorkloadContext
+from stomp_protocol.client.connection import Connection
 from workloads import stamp
-from workloads.connection import Connection
 from workloads.payload import digest
 from workloads.producer import Stream
 
@@ -57,7 +57,7 @@ class Sending:
         self._connection.request(head + stamp.line(message), self, body)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
+        """See ``stomp_protocol.client.connection.ReceiptWaiter``."""
         self._row(type, error)
         counters = self._context.counters
         counters[type] = counters.get(type, 0) + 1

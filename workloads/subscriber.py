@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from harness.interface import TOPIC, WorkloadContext
+from stomp_protocol.client.connection import Connection
 from stomp_protocol.codec import head
 from workloads import placement
-from workloads.connection import Connection
 from workloads.consumer import Consumer, Style
 from workloads.operations import Drop, Unsubscribe
 from workloads.sessions import Session, Sessions

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.interface import WorkloadContext
+from stomp_protocol.client.connection import Connection
 from workloads import stamp
-from workloads.connection import Connection
 from workloads.consumer import LEAVE_PATIENCE_S, Consumer, Style, ack_head
 from workloads.payload import Payload, digest
 from workloads.producer import Stream
@@ -292,7 +292,7 @@ class _Step:
         )
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
-        """See ``workloads.connection.ReceiptWaiter``."""
+        """See ``stomp_protocol.client.connection.ReceiptWaiter``."""
         self.row(type, error)
         owner = self._transaction.owner
         owner.processes.give(self._process, type)

@@ -8,31 +8,17 @@ from typing import Final, Literal
 import msgspec
 
 from checkers.schema import TEMPORARY, TOPIC
+from stomp_protocol.client.settings import Feed, never
+
+__all__ = ["Dialect", "Feed", "Temporaries", "Topics", "Wishes"]
 
 _COUNT_MAX: Final = 2**31 - 1
 """The highest delivery count for which the history's column has room."""
 
 
-def _never(headers: Mapping[str, str]) -> bool:
-    """Return False: no ERROR says for certain that nothing was done."""
-    del headers
-    return False
-
-
 def _literal(text: str) -> str:
     """Return a text as a literal of SQL."""
     return f"""'{text.replace("'", "''")}'"""
-
-
-class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """The destination on which brokers tell their clients which nodes are live.
-
-    ``nodes`` reads a message from there and returns names of nodes, those to be tried first at the
-    front. It returns no names for a message that it cannot read.
-    """
-
-    destination: str
-    nodes: Callable[[bytes], Sequence[str]]
 
 
 class Topics(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +138,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     If not, a client has to leave and come again for it.
     """
-    refused: Callable[[Mapping[str, str]], bool] = _never
+    refused: Callable[[Mapping[str, str]], bool] = never
     """Whether the headers of an ERROR say that the requested operation certainly did not happen."""
 
     heart_beat_s: float = 0.5  # 0: brokers have none

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from stomp_doubles import BOUND_S, DIALECT, PLAIN, UNREACHABLE, Server, in_loop, until
 
-from workloads import connection as connections
-from workloads.connection import ConnectError, connect
+from stomp_protocol.client import connection as connections
+from stomp_protocol.client.connection import ConnectError, connect
+from workloads.failover import settings_of
 
 
 class Outcome:
@@ -22,8 +23,12 @@ class Outcome:
 SEND = b"SEND\ndestination:/queue/q\n"
 
 
-async def connected(server, *, timeout_s=30.0):
-    return await connect(server.address, "a1", DIALECT, operation_timeout_s=timeout_s)
+async def connected(server, dialect=DIALECT, *, timeout_s=30.0):
+    return await connected_to(server.address, dialect, timeout_s)
+
+
+def connected_to(address, dialect, timeout_s=30.0):
+    return connect(address.host, address.port, settings_of(dialect, timeout_s), node="a1")
 
 
 @in_loop
@@ -208,7 +213,7 @@ async def test_a_dialect_without_definite_errors_has_none():
         server.script["SEND"] = lambda peer, frame: peer.say(
             "ERROR", {"receipt-id": frame.headers["receipt"], "definite": "yes"}
         )
-        connection = await connect(server.address, "a1", PLAIN, operation_timeout_s=30.0)
+        connection = await connected(server, PLAIN)
         outcome = Outcome()
         connection.request(SEND, outcome)
         await until(lambda: connection.closed)
@@ -365,12 +370,8 @@ def test_connect_fails_in_bounded_time_and_leaves_nothing_open(what):
             address = UNREACHABLE if what == "refused" else server.address
             with pytest.raises(ConnectError) as caught:
                 connect_timeout_s = 0.3 if what == "silent" else 30.0
-                await connect(
-                    address,
-                    "a1",
-                    msgspec.structs.replace(DIALECT, connect_s=connect_timeout_s),
-                    operation_timeout_s=30.0,
-                )
+                dialect = msgspec.structs.replace(DIALECT, connect_s=connect_timeout_s)
+                await connected_to(address, dialect)
             expected = {
                 "refused": "refused",
                 "silent": "no answer in time",
@@ -399,7 +400,7 @@ async def test_farewell_without_an_answer_ends_all_the_same_but_not_cleanly():
 async def test_a_client_that_asked_for_no_heart_beats_neither_sends_nor_misses_any():
     quiet = msgspec.structs.replace(DIALECT, heart_beat_s=0.0)
     async with Server(heart_beat="100,100") as server:
-        connection = await connect(server.address, "a1", quiet, operation_timeout_s=30.0)
+        connection = await connected(server, quiet)
         await asyncio.sleep(0.6)
         assert not connection.closed
         assert not server.peers[0].heart_beats

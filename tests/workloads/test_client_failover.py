@@ -8,7 +8,8 @@ from stomp_doubles import DIALECT, Server, in_loop, make_context, running, until
 
 from harness.interface import Feed
 from harness.systems.own.dialect import live_first
-from workloads.failover import TOPOLOGY_SUBSCRIPTION, FailoverClient
+from stomp_protocol.client.failover import TOPOLOGY_SUBSCRIPTION
+from workloads.failover import FailoverClient
 
 
 def make_client(context, nodes=("a1", "a2"), seed=1):

@@ -415,7 +415,7 @@ def test_the_same_seed_gives_the_same_clients():
             context = make_context({"a1": None, "b1": None}, seed=seed, zones=("c1", "c2"), producers=5)
             pairs = workloads.registry.create("groups")._staff(context, full_speed=False)
             return [
-                (producer.number, client._zone, client._random.random())
+                (producer.number, client.zone, client._chance.random())
                 for pair in pairs
                 for producer, client in pair.producers
             ] + [consumer._random.random() for pair in pairs for consumer in pair.consumers]
@@ -433,7 +433,7 @@ def test_every_pair_has_clients_in_every_zone_when_there_are_enough():
         )
         pairs = workloads.registry.create("groups")._staff(context, full_speed=False)
         return [
-            ({client._zone for _, client in pair.producers}, {consumer.zone for consumer in pair.consumers})
+            ({client.zone for _, client in pair.producers}, {consumer.zone for consumer in pair.consumers})
             for pair in pairs
         ]
 

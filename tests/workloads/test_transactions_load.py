@@ -11,7 +11,7 @@ from harness.history import spec as specs
 from harness.run.simulate import simulate
 from harness.systems.own import system
 from harness.systems.own.dialect import DIALECT
-from workloads.connection import Connection
+from stomp_protocol.client.connection import Connection
 
 GIVEN = {
     "policy": "standalone", "pairs": 1, "workload": "transactions", "time_limit_s": 12.0, "rate": 80.0,

@@ -18,9 +18,9 @@ from broker import config
 from broker.admin_client import Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
-from harness.interface import Address
 from harness.systems.own.dialect import DIALECT
-from workloads.connection import connect
+from stomp_protocol.client.connection import connect
+from workloads.failover import settings_of
 
 pytestmark = pytest.mark.cluster
 
@@ -90,12 +90,7 @@ class Broker:
         return await ask(Target("127.0.0.1", self.ports["admin"], "cluster-secret"), "status")
 
     async def connect(self):
-        return await connect(
-            Address("127.0.0.1", self.ports["stomp"]),
-            self.name,
-            DIALECT,
-            operation_timeout_s=BOUND_S,
-        )
+        return await connect("127.0.0.1", self.ports["stomp"], settings_of(DIALECT, BOUND_S), node=self.name)
 
     async def ended(self):
         async with asyncio.timeout(BOUND_S):

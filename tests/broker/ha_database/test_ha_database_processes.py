@@ -18,9 +18,9 @@ from broker import config
 from broker.admin_client import NobodyAnswersError, Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
-from harness.interface import Address
 from harness.systems.own.dialect import DIALECT
-from workloads.connection import ConnectError, connect
+from stomp_protocol.client.connection import ConnectError, connect
+from workloads.failover import settings_of
 
 ROOT = Path(__file__).parents[3]
 BOUND_S = 240.0
@@ -112,12 +112,11 @@ class Node:
             await self.process.wait()
 
     async def connect(self, store_session=None):
-        address = Address("127.0.0.1", self.ports["stomp"])
         return await connect(
-            address,
-            self.name,
-            DIALECT,
-            operation_timeout_s=BOUND_S,
+            "127.0.0.1",
+            self.ports["stomp"],
+            settings_of(DIALECT, BOUND_S),
+            node=self.name,
             store_session=store_session,
         )
 

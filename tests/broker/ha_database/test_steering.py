@@ -15,9 +15,9 @@ from broker.seams import real_seams
 from broker.storage.database.sqlite import SqliteDatabase
 from broker.storage.memory import MemoryVolume
 from environments.link_proxy import reserve_port
-from harness.interface import Address
 from harness.systems.own.dialect import DIALECT
-from workloads.connection import ConnectError, connect
+from stomp_protocol.client.connection import ConnectError, connect
+from workloads.failover import settings_of
 
 BOUND_S = 60.0
 
@@ -67,10 +67,10 @@ class Broker:
 
     async def connect(self, store_session=None):
         return await connect(
-            Address("127.0.0.1", self.ports["stomp"]),
-            self.name,
-            DIALECT,
-            operation_timeout_s=BOUND_S,
+            "127.0.0.1",
+            self.ports["stomp"],
+            settings_of(DIALECT, BOUND_S),
+            node=self.name,
             store_session=store_session,
         )
 

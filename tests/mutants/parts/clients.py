@@ -70,7 +70,7 @@ MUTANTS: Final = (
         ONE_PAIR,
         (
             Replacement(
-                "workloads/connection.py",
+                "stomp_protocol/client/connection.py",
                 '                    operation.complete("info", reason)\n',
                 '                    operation.complete("fail", reason)\n',
             ),

@@ -2,8 +2,8 @@
 
 Why a test needs all of these times together: another broker may take over at the earliest after the
 whole of ``lock-expiration``. Before that a client must have given up the silent broker (1.25 s,
-``workloads.connection``), and the broker must have dropped everything (three quarters of
-``lock-expiration``).
+``stomp_protocol.client.connection``), and the broker must have dropped everything (three quarters
+of ``lock-expiration``).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _LOCK_DEFAULTS: Final[Mapping[str, Any]] = {"lock-renew-period": 250, "lock-expi
 """Short times of the lock (milliseconds): of master and slave, or of the database.
 
 A directory's lease in a test is as long (``harness.systems.store``). A client must have given up a
-silent broker (1.25 s, ``workloads.connection``) before that broker is replaced.
+silent broker (1.25 s, ``stomp_protocol.client.connection``) before that broker is replaced.
 """
 
 

@@ -1,10 +1,10 @@
 """A client's connection to a broker, which knows the outcome of each operation exactly.
 
-Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is
-recorded only of what certainly did not happen. Either no byte of its frame was handed to the
-network, or the broker said that it had refused the frame before processing, as far as the dialect
-shows. Everything else is ``info``: a time-out, a connection lost after the first byte, an ERROR of
-unknown kind, any exception.
+Why exact outcomes: a program that repeats what was done makes a duplicate, and one that gives up
+what was not done loses it. ``ok`` is a RECEIPT. ``fail`` is said only of what certainly did not
+happen. Either no byte of its frame was handed to the network, or the broker said that it had
+refused the frame before processing, as far as the settings show. Everything else is ``info``: a
+time-out, a connection lost after the first byte, an ERROR of unknown kind, any exception.
 
 Why the client closes early: when a broker hears nothing from a client, it gives the client's
 messages to others. The client must have closed by then, or two clients would believe to hold one
@@ -25,12 +25,11 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
-from harness.interface import Address, Dialect, InfrastructureError
-from harness.interface.errors import exhausted
+from stomp_protocol.client.settings import Settings
 from stomp_protocol.codec import Parser, encode
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
@@ -45,7 +44,7 @@ _LIMITS: Final = Limits(max_body_bytes=64 * 1024 * 1024)
 class ReceiptWaiter(Protocol):
     """An operation that waits for a receipt."""
 
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - the name that histories have for it
         """Take the outcome, "ok", "fail" or "info"; ``error`` says why it is not "ok".
 
         It is called exactly once.
@@ -70,24 +69,25 @@ class Connection(asyncio.Protocol):
 
     ``ended`` then has the reason, or the exception of a bug in the code that uses the connection.
 
-    ``broker`` is the broker's name for itself in CONNECTED, else the node's name. ``clean`` says
-    whether the broker has confirmed the end. ``on_message`` gets MESSAGE frames; ``on_end`` is
-    called after every open operation is completed.
+    ``node`` is the name by which the client knows the broker, ``broker`` the broker's name for
+    itself in CONNECTED, else ``node``. ``clean`` says whether the broker has confirmed the end.
+    ``on_message`` gets MESSAGE frames; ``on_end`` is called after every open operation is
+    completed.
     """
 
     __slots__ = (
-        "_beat_s", "_dialect", "_farewell", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser",
-        "_pending", "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport",
-        "_welcome", "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message",
-        "refused", "store_session",
+        "_beat_s", "_farewell", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
+        "_receipt", "_redirect", "_said", "_settings", "_silence_s", "_tick", "_transport", "_welcome",
+        "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message", "refused",
+        "store_session",
     )  # fmt: skip
 
-    def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
+    def __init__(self, node: str, settings: Settings) -> None:
         self._loop = asyncio.get_running_loop()
         self.node = node
         self.broker = node
         self.number: int | None = None
-        """The number of the connection in the history; None before the broker has accepted it."""
+        """The number that its user gives it, if any, once the broker has accepted it."""
         self.store_session: str | None = None
         """The name of the store in which the broker keeps what is sent on this connection.
 
@@ -103,8 +103,7 @@ class Connection(asyncio.Protocol):
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self._welcome: asyncio.Future[None] = self._loop.create_future()
         self._farewell: asyncio.Future[str] | None = None
-        self._dialect = dialect
-        self._timeout_s = operation_timeout_s
+        self._settings = settings
         self._parser = Parser(_LIMITS)
         self._transport: asyncio.Transport | None = None
         self._pending: dict[str, tuple[ReceiptWaiter, float]] = {}  # in order of their deadlines
@@ -130,7 +129,7 @@ class Connection(asyncio.Protocol):
         assert not self.closed, "a request on a closed connection"
         self._receipt += 1
         receipt = str(self._receipt)
-        self._pending[receipt] = (operation, self._loop.time() + self._timeout_s)
+        self._pending[receipt] = (operation, self._loop.time() + self._settings.operation_timeout_s)
         self._fresh.append(receipt)
         if body:
             self._write(b"%breceipt:%d\ncontent-length:%d\n\n%b\0" % (head, self._receipt, len(body), body))
@@ -223,17 +222,17 @@ class Connection(asyncio.Protocol):
                 return
 
     def _welcomed(self, headers: dict[str, str]) -> None:
-        dialect = self._dialect
-        self.broker = headers.get(dialect.name_header or "", self.node)
-        self.store_session = headers.get(dialect.store_header or "")
+        settings = self._settings
+        self.broker = headers.get(settings.name_header or "", self.node)
+        self.store_session = headers.get(settings.store_header or "")
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0
         # A side that said 0 neither sends nor wants heart-beats, whatever the other side could do.
-        if sends_ms and dialect.heart_beat_s:
-            self._silence_s = dialect.silent_beats * max(dialect.heart_beat_s, sends_ms / 1000)
-        if wants_ms and dialect.heart_beat_s:
-            self._beat_s = max(dialect.heart_beat_s, wants_ms / 1000)
+        if sends_ms and settings.heart_beat_s:
+            self._silence_s = settings.silent_beats * max(settings.heart_beat_s, sends_ms / 1000)
+        if wants_ms and settings.heart_beat_s:
+            self._beat_s = max(settings.heart_beat_s, wants_ms / 1000)
         self._welcome.set_result(None)
         self._tick = self._loop.call_later(_TICK_S, self._look)
 
@@ -248,10 +247,10 @@ class Connection(asyncio.Protocol):
             return
         self.refused = True
         text = frame.headers.get("message", "no message")[:120]
-        self._redirect = frame.headers.get(self._dialect.redirect_header or "", "")
+        self._redirect = frame.headers.get(self._settings.redirect_header or "", "")
         found = self._pending.pop(frame.headers.get("receipt-id", ""), None)
         if found is not None:
-            certain = self._dialect.refused(frame.headers)
+            certain = self._settings.refused(frame.headers)
             found[0].complete("fail" if certain else "info", f"refused: {text}")
         self.close(f"broker said: {text}")
 
@@ -300,7 +299,7 @@ class Connection(asyncio.Protocol):
 
         No operation that begins later can be overdue before the latest of these moments.
         """
-        moments = [self._loop.time() + self._timeout_s]
+        moments = [self._loop.time() + self._settings.operation_timeout_s]
         if self._silence_s:
             moments.append(self._heard + self._silence_s)
         if self._beat_s:
@@ -351,21 +350,19 @@ class Connection(asyncio.Protocol):
         else:
             self.ended.set_result(reason)
 
-    async def log_in(self, store_session: str | None = None, client_id: str | None = None) -> None:
+    async def log_in(self, store_session: str | None, headers: Mapping[str, str]) -> None:
         """Send CONNECT and wait for CONNECTED. Raises ConnectError."""
-        dialect = self._dialect
-        headers = {
+        settings = self._settings
+        login = {
             "accept-version": "1.2",
-            "host": self.node if dialect.virtual_host is None else dialect.virtual_host,
-            "login": dialect.login,
-            "passcode": dialect.passcode,
+            "host": self.node if settings.virtual_host is None else settings.virtual_host,
+            "login": settings.login,
+            "passcode": settings.passcode,
         }
-        if store_session is not None and dialect.store_header is not None:
-            headers[dialect.store_header] = store_session
-        if client_id is not None and dialect.topics is not None:
-            headers[dialect.topics.client] = client_id
-        beat_ms = round(dialect.heart_beat_s * 1000)
-        self._write(encode("CONNECT", {**headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
+        if store_session is not None and settings.store_header is not None:
+            login[settings.store_header] = store_session
+        beat_ms = round(settings.heart_beat_s * 1000)
+        self._write(encode("CONNECT", {**login, **headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
         await self._welcome
 
 
@@ -381,37 +378,33 @@ class Asked:
 
 
 async def connect(
-    address: Address,
-    node: str,
-    dialect: Dialect,
+    host: str,
+    port: int,
+    settings: Settings,
     *,
-    operation_timeout_s: float,
+    node: str = "",
     store_session: str | None = None,
-    client_id: str | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Connection:
-    """Connect to a broker and log in.
+    """Connect to a broker and log in. Raises ConnectError, with the reason, within ``connect_s``.
 
-    Raises ConnectError, with the reason, within the dialect's time; raises InfrastructureError if
-    this machine has run out of something that a connection needs. Nothing stays open then.
+    Nothing stays open then. If the operating system refuses the connection, its error is the cause.
 
-    ``store_session`` is that of the connection before, if the broker gave it one; ``client_id`` is
-    the client's name for itself.
+    ``node`` is the client's name for the broker, ``store_session`` that of the connection before,
+    if the broker gave it one; ``headers`` are further ones of CONNECT, such as client-id.
     """
-    loop = asyncio.get_running_loop()
-    connection = Connection(node, dialect, operation_timeout_s)
+    connection = Connection(node or host, settings)
+    tls: dict[str, Any] = {} if settings.tls is None else {"ssl": settings.tls}
     try:
-        async with asyncio.timeout(dialect.connect_s):
-            await loop.create_connection(lambda: connection, address.host, address.port)
-            await connection.log_in(store_session, client_id)
+        async with asyncio.timeout(settings.connect_s):
+            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, **tls)
+            await connection.log_in(store_session, headers or {})
     except BaseException as error:
         connection.close("not connected")
         if isinstance(error, TimeoutError):
             raise ConnectError("no answer in time") from None
-        spent = exhausted(error)
-        if spent is not None:  # says nothing about the broker
-            raise InfrastructureError(f"a client could not connect: {spent}") from error
         if isinstance(error, OSError):
-            raise ConnectError(_words(error)) from None
+            raise ConnectError(_words(error)) from error
         raise
     return connection
 
