@@ -224,7 +224,7 @@ def interface() -> str:
     """What a package imports that adds a system under test, a workload, a fault or an environment."""
     by_module: dict[str, list[tuple[str, type]]] = {}
     for name, each in vars(harness.interface).items():
-        if isinstance(each, type) and each.__module__.startswith("harness.interface."):
+        if isinstance(each, type) and each.__module__.startswith(("harness.interface.", "stomp_protocol.client.")):
             by_module.setdefault(each.__module__, []).append((name, each))
     parts = [
         "# harness.interface\n",

@@ -8,9 +8,10 @@ from typing import Final, Protocol
 
 from harness.interface import Dialect, InfrastructureError, WorkloadContext
 from harness.interface.errors import exhausted
+from stomp_protocol.client.addresses import AddressList
 from stomp_protocol.client.connection import ConnectError, Connection, ignore
 from stomp_protocol.client.failover import FailoverConnection
-from stomp_protocol.client.settings import Settings
+from stomp_protocol.client.settings import Rules, Settings
 from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
@@ -46,7 +47,8 @@ class FailoverClient(FailoverConnection):
     Args:
         context: the context of the workload.
         zone: the client zone that it lives in.
-        nodes: names of brokers of which one is live, the likeliest first.
+        nodes: names of brokers of which one is live, the likeliest first; a list of addresses is
+            shared with other clients.
         seed: the seed of its jitter.
         on_up: called with each new connection.
         on_down: called with the reason when the connection ended.
@@ -58,7 +60,7 @@ class FailoverClient(FailoverConnection):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Sequence[str] | AddressList,
         seed: int,
         on_up: Callable[[Connection], None] = ignore,
         on_down: Callable[[str], None] = ignore,
@@ -68,10 +70,10 @@ class FailoverClient(FailoverConnection):
         dialect = context.dialect
         topics = dialect.topics
         super().__init__(
-            nodes,
+            nodes if isinstance(nodes, AddressList) else AddressList(nodes, grows=False),
             settings_of(dialect, context.spec.operation_timeout_s),
+            Rules(iterations=0, jitter_s=BACKOFF_S, reconnect=True),
             resolve=lambda node: _place(context, zone, node),
-            pause_s=BACKOFF_S,
             chance=random.Random(seed),
             feed=dialect.feed,
             headers={} if topics is None or client_id is None else {topics.client: client_id},
@@ -82,6 +84,10 @@ class FailoverClient(FailoverConnection):
         self.zone = zone
         self._recorder = context.recorder
         self._processes = Processes(context.recorder)
+
+    def _named(self, address: str) -> str:
+        """Return the node whose address a broker has told: nodes are named by their hosts."""
+        return address.partition(":")[0]
 
     @property
     def away(self) -> bool:

@@ -11,7 +11,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 
 from checkers.schema import TEMPORARY as TEMPORARY
 from checkers.schema import TOPIC as TOPIC  # workloads use it through the interface
-from harness.interface.dialect import Dialect, Feed, Temporaries, Topics, Wishes
+from harness.interface.dialect import Dialect, Temporaries, Topics, Wishes
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources
@@ -50,3 +50,5 @@ from harness.interface.system import (
     Viewed,
 )
 from harness.interface.workload import Workload, WorkloadContext
+from stomp_protocol.client.feed import FedNode as FedNode
+from stomp_protocol.client.feed import Feed as Feed

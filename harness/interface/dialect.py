@@ -8,9 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from checkers.schema import TEMPORARY, TOPIC
-from stomp_protocol.client.settings import Feed, never
-
-__all__ = ["Dialect", "Feed", "Temporaries", "Topics", "Wishes"]
+from stomp_protocol.client.feed import Feed
+from stomp_protocol.client.settings import never
 
 _COUNT_MAX: Final = 2**31 - 1
 """The highest delivery count for which the history's column has room."""

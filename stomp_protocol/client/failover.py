@@ -13,52 +13,76 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
+from stomp_protocol.client.addresses import AddressList
 from stomp_protocol.client.connection import Asked, ConnectError, Connection, connect, ignore
-from stomp_protocol.client.settings import Feed, Settings
+from stomp_protocol.client.feed import Feed
+from stomp_protocol.client.settings import Rules, Settings
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
 
 REFUSED: Final = "subscribe refused"
-"""The reason of the end of a connection whose subscribe was refused.
+"""The reason, or its beginning, of the end of a connection whose subscribe was refused.
 
 The subscribe would be refused on the next connection, too, so the client waits before it connects.
 """
 TOPOLOGY_SUBSCRIPTION: Final = "topology"
 
 
-class FailoverConnection:
-    """A connection to the live one of ``brokers``, made again whenever it ends, until ``finish``.
+StateKind = Literal["connected", "failed", "lost", "given-up", "closed"]
 
-    ``on_up`` gets every new connection before anything was asked on it; it must repeat what the old
-    connection had asked for.
+
+class State(NamedTuple):
+    """A state of a client: what has happened with which broker, and why.
+
+    "connected": the broker has accepted the client. "failed": an attempt to connect has failed.
+    "lost": the connection has ended without being asked to. "given-up": no broker of the list
+    accepts the client, which tries no more. "closed": the client has left.
+    """
+
+    kind: StateKind
+    broker: str = ""
+    reason: str = ""
+
+
+class FailoverConnection:
+    """A connection to one of ``brokers``, made again whenever it ends, until ``finish``.
+
+    After a loss the same broker is tried first: it was perhaps only out of reach for a moment (AMQ
+    17.3.6). Then come the others, those first that a feed names.
 
     Args:
-        brokers: the client's names of brokers, the likeliest first.
+        brokers: the brokers that the client knows, a list that other clients may share.
         settings: the settings of each connection.
+        rules: the rules by which it connects again.
         resolve: returns the host and port of a broker.
-        pause_s: the least and the most seconds between rounds in which no broker was found.
         chance: the generator of its jitter.
         feed: the feed of live brokers; None: brokers have none.
         headers: further headers of CONNECT.
-        on_up: called with each new connection.
+        on_up: called with each new connection before anything was asked on it; it must repeat what
+            the old connection had asked for.
         on_down: called with the reason when the connection ended.
+        on_state: called with each new state.
+        on_failure: called with the "lost" state; returns the broker to try first, or None to leave
+            that to the client.
         store_session: the store that served the client before; None: not known.
     """
 
     def __init__(
         self,
-        brokers: Sequence[str],
+        brokers: AddressList,
         settings: Settings,
+        rules: Rules,
         *,
         resolve: Callable[[str], tuple[str, int]],
-        pause_s: tuple[float, float],
         chance: random.Random,
         feed: Feed | None = None,
         headers: Mapping[str, str] | None = None,
         on_up: Callable[[Connection], None] = ignore,
         on_down: Callable[[str], None] = ignore,
+        on_state: Callable[[State], None] = ignore,
+        on_failure: Callable[[State], str | None] = ignore,
         store_session: str | None = None,
     ) -> None:
         self.connection: Connection | None = None
@@ -68,33 +92,43 @@ class FailoverConnection:
         """The store of the latest connection, which the next connection asks for."""
         self.feed = feed
         """The brokers' feed of live brokers; None once a broker has refused it."""
-        self._candidates = list(brokers)
-        self._known = frozenset(brokers)
+        self._brokers = brokers
+        self._candidates = brokers.order()
         self._settings = settings
+        self._rules = rules
         self._resolve = resolve
-        self._pause_s = pause_s
         self._chance = chance
         self._headers = headers
         self._on_up = on_up
         self._on_down = on_down
+        self._on_state = on_state
+        self._on_failure = on_failure
         self._finishing = False
         self._refused = False
 
     async def run(self) -> None:
-        """Connect, and again whenever the connection ends; returns after ``finish``.
+        """Connect, and again whenever the connection ends; return after ``finish``.
 
-        A bug in a callback is raised here.
+        Returns after the first connection if the rules do not ask for more. Raises ConnectError if
+        no broker of the list accepts the client, and whatever a callback raises.
         """
         while not self._is_finishing():
             connection = await self._find()
-            if connection is not None:
-                self._prefer([connection.node])
-                await self._stay(connection)
-            elif self._is_finishing():
+            if connection is None:
                 return
-            if connection is None or self._refused:
+            self._prefer([connection.node])
+            self._on_state(State("connected", connection.node))
+            await self._stay(connection)
+            if self._is_finishing() or not self._rules.reconnect:
+                return
+            lost = State("lost", connection.node, connection.ended.result())
+            self._on_state(lost)
+            chosen = self._on_failure(lost)
+            if chosen:
+                self._prefer([chosen])
+            if self._refused:
                 self._refused = False
-                await asyncio.sleep(self._chance.uniform(*self._pause_s))
+                await self._pause()
 
     async def finish(self) -> None:
         """Leave: send DISCONNECT if there is a connection, and never connect again.
@@ -104,21 +138,45 @@ class FailoverConnection:
         self._finishing = True
         if self.connection is not None:
             await self.connection.finish()
+        self._on_state(State("closed"))
 
     def _is_finishing(self) -> bool:
         return self._finishing
 
     async def _find(self) -> Connection | None:
-        """Try each broker once; return the first connection, or None."""
-        for broker in tuple(self._candidates):
-            try:
-                return await self.attempt(broker)
-            except ConnectError as failure:
-                if failure.redirect:
-                    self._prefer([failure.redirect.partition(":")[0]])
+        """Try brokers until one accepts; return None after ``finish``. Raises ConnectError."""
+        rounds = self._rules.iterations
+        while True:
+            for broker in tuple(self._candidates):
+                more = self._rules.attempts
+                while True:
+                    try:
+                        return await self.attempt(broker)
+                    except ConnectError as failure:
+                        self._failed(broker, failure)
+                    if self._is_finishing():
+                        return None
+                    if not more:
+                        break
+                    more -= 1
+                    await asyncio.sleep(self._rules.interval_s)
+            rounds -= 1
+            if not rounds:
+                self._on_state(State("given-up"))
+                raise ConnectError(f"none of {', '.join(self._candidates)} accepts the client")
+            await self._pause()
             if self._is_finishing():
-                break
-        return None
+                return None
+
+    def _failed(self, broker: str, failure: ConnectError) -> None:
+        self._on_state(State("failed", broker, str(failure)))
+        if failure.redirect:
+            self._prefer([self._named(failure.redirect)])
+
+    async def _pause(self) -> None:
+        """Wait before a further round."""
+        least_s, most_s = self._rules.jitter_s or (self._rules.interval_s,) * 2
+        await asyncio.sleep(self._chance.uniform(least_s, most_s))
 
     async def attempt(self, broker: str) -> Connection:
         """Connect to a broker. Raises ConnectError."""
@@ -151,14 +209,19 @@ class FailoverConnection:
         connection, self.connection = self.connection, None
         if connection is not None and not connection.clean:
             self.unclean_at = asyncio.get_running_loop().time()
-        self._refused = reason == REFUSED
+        self._refused = reason.startswith(REFUSED)
         self._on_down(reason)
 
     # ------------------------------------------------------------------------------------- topology
 
+    def _named(self, address: str) -> str:
+        """Return the client's name for the broker at an address that a broker has told."""
+        return address
+
     def _prefer(self, brokers: Sequence[str]) -> None:
-        known = [broker for broker in brokers if broker in self._known]
-        self._candidates = known + [broker for broker in self._candidates if broker not in known]
+        """Try these brokers first from now on, as far as the client may connect to them."""
+        first = [broker for broker in brokers if self._brokers.knows(broker)]
+        self._candidates = first + [broker for broker in self._candidates if broker not in first]
 
     def _watch_topology(self, connection: Connection) -> None:
         feed = self.feed
@@ -168,16 +231,17 @@ class FailoverConnection:
 
         def sort_out(frame: Frame) -> None:
             if frame.headers.get("subscription") == TOPOLOGY_SUBSCRIPTION:
-                self._prefer([connection.node, *feed.nodes(frame.body)])
+                self._brokers.learn(feed.nodes(frame.body))
+                self._prefer(self._brokers.order_after(connection.node))
             else:
                 user(frame)
 
-        def asked(outcome: str) -> None:
+        def answer(outcome: str) -> None:
             if outcome != "ok":  # a broker without such a feed is not asked twice
                 self.feed = None
 
         connection.on_message = sort_out
         connection.request(
             head("SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": feed.destination, "ack": "auto"}),
-            Asked(asked),
+            Asked(answer),
         )

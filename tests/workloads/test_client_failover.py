@@ -7,8 +7,8 @@ import pytest
 from stomp_doubles import DIALECT, Server, in_loop, make_context, running, until
 
 from harness.interface import Feed
-from harness.systems.own.dialect import live_first
 from stomp_protocol.client.failover import TOPOLOGY_SUBSCRIPTION
+from stomp_protocol.client.feed import nodes_by_name
 from workloads.failover import FailoverClient
 
 
@@ -117,7 +117,9 @@ async def test_a_bug_in_a_callback_ends_the_run():
         await until(server.peers[0].gone.is_set)
 
 
-KNOWING = msgspec.structs.replace(DIALECT, feed=Feed(destination="$SYS.cluster.topology", nodes=live_first))
+KNOWING = msgspec.structs.replace(
+    DIALECT, feed=Feed(destination="$SYS.cluster.topology", nodes=nodes_by_name)
+)
 
 
 TOPOLOGY = json.dumps(
@@ -174,8 +176,8 @@ async def test_a_broker_without_topology_is_not_asked_twice():
     "body", [b"", b"{}", b"[]", b"\xff", b'{"nodes": 3}', b'{"nodes": [{"live": "a1"}]}']
 )
 def test_a_topology_that_says_nothing_changes_nothing(body):
-    assert live_first(body) == []
+    assert nodes_by_name(body) == []
 
 
-def test_lives_come_before_backups():
-    assert live_first(TOPOLOGY) == ["a2", "b1", "a1"]
+def test_a_topology_names_the_live_broker_of_each_node_and_its_backup():
+    assert nodes_by_name(TOPOLOGY) == [("a2", "a1"), ("b1", None)]

@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from harness.interface import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.systems.own.configuration import LOGIN, PASSCODE
-
-
-def live_first(body: bytes) -> list[str]:
-    """Return the names of the nodes that a topology announces, lives before backups.
-
-    Nothing for a body that is not a topology.
-
-    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where
-    there is none.
-    """
-    try:
-        nodes = msgspec.json.decode(body, type=_Topology).nodes
-    except msgspec.DecodeError:
-        return []
-    lives = [node.live.name for node in nodes if node.live is not None]
-    return lives + [node.backup.name for node in nodes if node.backup is not None]
-
-
-class _Member(msgspec.Struct):
-    name: str
-
-
-class _Node(msgspec.Struct):
-    live: _Member | None = None
-    backup: _Member | None = None
-
-
-class _Topology(msgspec.Struct):
-    nodes: list[_Node]
-
+from stomp_protocol.client.feed import TOPOLOGY, nodes_by_name
 
 DIALECT: Final = Dialect(
     login=LOGIN,
@@ -57,6 +26,6 @@ DIALECT: Final = Dialect(
     ),
     temporaries=Temporaries(),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
-    feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
+    feed=Feed(destination=TOPOLOGY.destination, nodes=nodes_by_name),
 )
 """The dialect: every message is durable without a header; a window is a number of messages."""
