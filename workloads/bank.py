@@ -21,7 +21,7 @@ import msgspec
 
 from harness.interface import Dialect, WorkloadContext
 from workloads import placement
-from workloads.failover import Client
+from workloads.failover import Client, Nodes
 from workloads.load import Load, Pair
 from workloads.producer import Producer, ProducerStream, Stream
 from workloads.sending import Sending
@@ -189,7 +189,7 @@ class Teller(Transactor):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         queues: Sequence[str],
         sessions: Sessions,
         *,

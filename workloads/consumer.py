@@ -21,7 +21,7 @@ from harness.interface import WorkloadContext
 from stomp_protocol.client.connection import Connection
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
-from workloads.failover import FailoverClient
+from workloads.failover import FailoverClient, Nodes
 from workloads.operations import Ack, ConsumerOperation, Nack, Subscribe, Unsubscribe
 from workloads.payload import Payload, decode, digest, unreadable
 from workloads.processes import Processes
@@ -65,7 +65,7 @@ class Consumer:
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         queues: Sequence[str],
         sessions: Sessions,
         *,
@@ -87,7 +87,7 @@ class Consumer:
         self._record = context.recorder.event
         self._counters = context.counters
         self._loop = asyncio.get_running_loop()
-        self._nodes = tuple(nodes)
+        self._nodes = nodes
         self._queues = tuple(queues)
         self._sessions = sessions
         self._prefetch = prefetch

@@ -15,6 +15,9 @@ from stomp_protocol.client.settings import Rules, Settings
 from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
+INTERVAL_S: Final = 0.5
+Nodes = Sequence[str] | AddressList
+"""The brokers that a client tries: its own, or a list that it shares with other clients."""
 
 
 class Client(Protocol):
@@ -47,8 +50,7 @@ class FailoverClient(FailoverConnection):
     Args:
         context: the context of the workload.
         zone: the client zone that it lives in.
-        nodes: names of brokers of which one is live, the likeliest first; a list of addresses is
-            shared with other clients.
+        nodes: the brokers of which it uses one, the likeliest first.
         seed: the seed of its jitter.
         on_up: called with each new connection.
         on_down: called with the reason when the connection ended.
@@ -60,25 +62,32 @@ class FailoverClient(FailoverConnection):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str] | AddressList,
+        nodes: Nodes,
         seed: int,
         on_up: Callable[[Connection], None] = ignore,
         on_down: Callable[[str], None] = ignore,
         store_session: str | None = None,
         client_id: str | None = None,
     ) -> None:
-        dialect = context.dialect
+        dialect, spec = context.dialect, context.spec
         topics = dialect.topics
         super().__init__(
             nodes if isinstance(nodes, AddressList) else AddressList(nodes, grows=False),
-            settings_of(dialect, context.spec.operation_timeout_s),
-            Rules(iterations=0, jitter_s=BACKOFF_S, reconnect=True),
+            settings_of(dialect, spec.operation_timeout_s),
+            Rules(
+                iterations=0,
+                attempts=spec.client_attempts,
+                interval_s=INTERVAL_S,
+                jitter_s=BACKOFF_S,
+                reconnect=True,
+            ),
             resolve=lambda node: _place(context, zone, node),
             chance=random.Random(seed),
-            feed=dialect.feed,
+            feed=dialect.feed if spec.client_feed else None,
             headers={} if topics is None or client_id is None else {topics.client: client_id},
             on_up=on_up,
             on_down=on_down,
+            on_failure=lambda _: spec.client_handler,
             store_session=store_session,
         )
         self.zone = zone

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.interface import WorkloadContext
+from workloads.failover import Nodes
 from workloads.producer import Producer, Stream
 from workloads.sessions import Sessions
 from workloads.transactor import Held, Letter, Transactor
@@ -41,7 +42,7 @@ class Mover(Transactor):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         sessions: Sessions,
         *,
         prefetch: int,

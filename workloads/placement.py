@@ -8,18 +8,25 @@ A test may name the nodes at which producers send (``produce_at``), consumers at
 clients, and these use no other nodes. A consumer that also sends (a mover, a teller, a responder)
 sends where it consumes.
 
+A test may also give all clients one list of brokers (``client_brokers``), whatever their pairs.
+
 These are pure functions of the spec and the plan, so a seed makes the same test again.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from harness.interface import FIELDS, NodePlan, TestSpec, UsageError, WorkloadContext
+from stomp_protocol.client.addresses import AddressList, Behavior
 
-PLACING: Final = ("produce_at", "consume_at", "drain_at")
+PLACING: Final = ("produce_at", "consume_at", "drain_at", "client_brokers")
 """The fields of a spec that name nodes."""
+OF_LISTS: Final = ("client_order", "client_attempts", "client_handler")
+"""The fields of a spec about clients that have a list of brokers."""
+_PLAIN_SPEC: Final = TestSpec(name="")
 
 
 class Seat(NamedTuple):
@@ -27,14 +34,14 @@ class Seat(NamedTuple):
 
     Clients are numbered from 0 and dealt to pairs in turn. ``turn`` is the client's number among
     the clients of its pair, ``place`` the number of the pair. ``nodes`` are those that the client
-    tries, the likeliest first.
+    tries, the likeliest first, or a list that it shares with others.
     """
 
     number: int
     turn: int
     place: int
     pair: str
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] | AddressList
     zone: str
 
 
@@ -54,11 +61,22 @@ def check(spec: TestSpec, nodes: Sequence[NodePlan], at_home: Sequence[str]) -> 
     """
     is_broker = {node.name: node.broker for node in nodes}
     brokers = ", ".join(name for name in is_broker if is_broker[name])
-    for field in PLACING:
-        for name in getattr(spec, field):
+    handler = (spec.client_handler,) if spec.client_handler else ()
+    for field, named in [*((field, getattr(spec, field)) for field in PLACING), ("client_handler", handler)]:
+        for name in named:
             if not is_broker.get(name):
                 problem = f"{name} is no broker" if name in is_broker else f"there is no node {name}"
                 raise UsageError(f"{FIELDS[field].flag} {name}: {problem}; the brokers are {brokers}")
+    flags = [FIELDS[field].flag for field in OF_LISTS if getattr(spec, field) != getattr(_PLAIN_SPEC, field)]
+    if flags and not spec.client_brokers:
+        raise UsageError(f"{flags[0]} is about clients with a list of brokers: give --client-brokers, too")
+    if spec.client_brokers and (spec.produce_at or spec.consume_at):
+        raise UsageError("--client-brokers: clients use any broker; leave --produce-at and --consume-at out")
+    if spec.client_brokers and at_home and len(pairs_of(nodes)) > 1:
+        raise UsageError(
+            f"--workload {at_home[0]}: each broker has topics and temporary queues of its own; without "
+            "--client-brokers the clients of a pair stay there"
+        )
     if at_home and [*pairs_of(nodes, spec.produce_at)] != [*pairs_of(nodes, spec.consume_at)]:
         raise UsageError(
             f"--workload {at_home[0]}: each broker has topics and temporary queues of its own; name nodes of "
@@ -114,24 +132,41 @@ def consuming(context: WorkloadContext) -> dict[str, tuple[str, ...]]:
 
 def producers(context: WorkloadContext) -> list[Seat]:
     """Return the places of the producers: as many as the test asks for, one for each pair."""
-    return list(seats(context.spec.producers, producing(context), context.zones))
+    return list(seats(context.spec.producers, producing(context), context.zones, _shared_list(context)))
 
 
 def consumers(context: WorkloadContext, least: int = 1) -> list[Seat]:
     """Return the places of the consumers, at least ``least`` for each pair."""
     pairs = consuming(context)
-    return list(seats(max(context.spec.consumers, least * len(pairs)), pairs, context.zones))
+    return list(
+        seats(max(context.spec.consumers, least * len(pairs)), pairs, context.zones, _shared_list(context))
+    )
 
 
-def seats(wanted: int, pairs: Mapping[str, tuple[str, ...]], zones: Sequence[str]) -> Iterator[Seat]:
+def _shared_list(context: WorkloadContext) -> AddressList | None:
+    """Return the list of brokers that clients share; None: each has its own."""
+    spec = context.spec
+    if not spec.client_brokers:
+        return None
+    chance = random.Random(context.random.getrandbits(64))
+    return AddressList(spec.client_brokers, cast("Behavior", spec.client_order), chance=chance)
+
+
+def seats(
+    wanted: int,
+    pairs: Mapping[str, tuple[str, ...]],
+    zones: Sequence[str],
+    shared: AddressList | None = None,
+) -> Iterator[Seat]:
     """Yield the places of ``wanted`` clients, at least one for each pair.
 
-    The clients of each pair are spread over the zones.
+    The clients of each pair are spread over the zones. They may all have one list of brokers.
     """
     dealt = list(pairs.items())
     for number in range(max(wanted, len(dealt))):
         turn, place = divmod(number, len(dealt))
-        yield Seat(number, turn, place, *dealt[place], zone(zones, turn))
+        pair, nodes = dealt[place]
+        yield Seat(number, turn, place, pair, shared or nodes, zone(zones, turn))
 
 
 def stations(context: WorkloadContext, pair: str | None = None) -> list[Station]:

@@ -27,6 +27,7 @@ from stomp_protocol.frames import Frame
 from workloads import names, placement
 from workloads.consumer import Consumer, Style
 from workloads.drain import drain, draining
+from workloads.failover import Nodes
 from workloads.load import Churn, Load, Pair
 from workloads.names import Numbers
 from workloads.payload import PRODUCER_SHIFT, Payload
@@ -72,7 +73,7 @@ class Requester(Consumer):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         sessions: Sessions,
         *,
         prefetch: int,
@@ -219,7 +220,7 @@ class Responder(Consumer):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         queues: Sequence[str],
         sessions: Sessions,
         *,

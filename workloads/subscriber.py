@@ -22,6 +22,7 @@ from stomp_protocol.client.connection import Connection
 from stomp_protocol.codec import head
 from workloads import placement
 from workloads.consumer import Consumer, Style
+from workloads.failover import Nodes
 from workloads.operations import Drop, Unsubscribe
 from workloads.sessions import Session, Sessions
 
@@ -93,7 +94,7 @@ class Subscriber(Consumer):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         sessions: Sessions,
         *,
         prefetch: int,

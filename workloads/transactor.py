@@ -25,6 +25,7 @@ from harness.interface import WorkloadContext
 from stomp_protocol.client.connection import Connection
 from workloads import stamp
 from workloads.consumer import LEAVE_PATIENCE_S, Consumer, Style, ack_head
+from workloads.failover import Nodes
 from workloads.payload import Payload, digest
 from workloads.producer import Stream
 from workloads.sessions import Session, Sessions
@@ -75,7 +76,7 @@ class Transactor(Consumer, abc.ABC):
         self,
         context: WorkloadContext,
         zone: str,
-        nodes: Sequence[str],
+        nodes: Nodes,
         queues: Sequence[str],
         sessions: Sessions,
         *,

@@ -92,6 +92,12 @@ def _guarantees(_: click.Context) -> Iterable[str]:
     return GUARANTEES
 
 
+def _client_orders(_: click.Context) -> Iterable[str]:
+    from stomp_protocol.client.addresses import BEHAVIORS  # noqa: PLC0415 - as above
+
+    return BEHAVIORS
+
+
 def _findings(_: click.Context) -> Iterable[str]:
     from checkers.anomaly import ANOMALIES  # noqa: PLC0415 - as above
 
@@ -107,5 +113,6 @@ _NAMES: Final[Mapping[str, Names]] = {
     "--shape": Names(_shapes, several=True),
     "--target": Names(_targets, several=True),
     "--guarantee": Names(_guarantees),
+    "--client-order": Names(_client_orders),
     "--finding": Names(_findings, several=True),
 }

@@ -18,6 +18,7 @@ import msgspec
 from harness.interface import FIELDS, OWN, TestSpec, UsageError
 from harness.interface.errors import converted, near
 from harness.interface.texts import json_value
+from stomp_protocol.client.addresses import BEHAVIORS
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
@@ -62,6 +63,8 @@ def validate(spec: TestSpec) -> None:
         raise UsageError(f"--name is {spec.name!r}: it must be one line of text")
     if spec.guarantee not in GUARANTEES:
         raise UsageError(f'unknown guarantee "{spec.guarantee}": {near(spec.guarantee, GUARANTEES)}')
+    if spec.client_order not in BEHAVIORS:
+        raise UsageError(f'unknown client order "{spec.client_order}": {near(spec.client_order, BEHAVIORS)}')
     if len(set(spec.nemeses)) != len(spec.nemeses):
         raise UsageError(f"--nemesis {','.join(spec.nemeses)} names one nemesis twice")
 

@@ -144,6 +144,45 @@ class TestSpec(
             "every broker",
         ),
     ] = ()
+    client_brokers: Annotated[
+        tuple[str, ...],
+        Field(
+            "Nodes whose addresses every client has at its start, separated by commas; it may use any broker",
+            "--client-brokers",
+            "those of the client's pair, and it uses no others",
+        ),
+    ] = ()
+    client_order: Annotated[
+        str,
+        Field(
+            "Order in which new clients try client-brokers: PRIORITY (as listed), RANDOM or ROUND_ROBIN",
+            "--client-order",
+        ),
+    ] = "PRIORITY"
+    client_attempts: Annotated[
+        int,
+        Field(
+            "Further attempts of a client at a broker, half a second apart, before it tries the next one",
+            "--client-attempts",
+            least=0,
+        ),
+    ] = 0
+    client_handler: Annotated[
+        str,
+        Field(
+            "Node that a failure handler of each client chooses when it loses its broker",
+            "--client-handler",
+            "there is no handler",
+        ),
+    ] = ""
+    client_feed: Annotated[
+        bool,
+        Field(
+            "Clients learn from their broker which brokers are live, where brokers tell that",
+            "--client-feed/--no-client-feed",
+            "client-feed",
+        ),
+    ] = True
     groups: Annotated[int, Field("Number of message groups", "--groups", least=1, drawn=(1, 3, 24))] = 12
     queues: Annotated[
         int,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from stomp_protocol.client.feed import FedNode
 
@@ -19,6 +19,7 @@ Behavior = Literal["PRIORITY", "RANDOM", "ROUND_ROBIN"]
 PRIORITY: as listed. RANDOM: in a random order. ROUND_ROBIN: as listed, each client from the next
 broker on.
 """
+BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 
 
 class AddressList:

@@ -111,8 +111,8 @@ def other(name):
     """A value of a field that is not its default and keeps its limits."""
     field = next(field for field in msgspec.structs.fields(TestSpec) if field.name == name)
     kind = get_args(field.type)[0]
-    if name == "guarantee":
-        return "exactly-once"
+    if name in ("guarantee", "client_order"):
+        return {"guarantee": "exactly-once", "client_order": "RANDOM"}[name]
     if get_origin(kind) is tuple:
         return ("user@here", "user@there") if name == "hosts" else ("kill", "pause")
     if kind is bool:

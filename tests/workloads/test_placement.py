@@ -44,6 +44,19 @@ def test_a_backup_that_is_named_serves_the_clients_of_its_pair():
         ({"produce_at": ("a1", "d1")}, "--produce-at d1: there is no node d1; the brokers are a1, b1"),
         ({"consume_at": ("zk1",)}, "--consume-at zk1: zk1 is no broker; the brokers are a1, b1"),
         ({"drain_at": ("b2",)}, "--drain-at b2: there is no node b2; the brokers are a1, b1"),
+        ({"client_brokers": ("d1",)}, "--client-brokers d1: there is no node d1; the brokers are a1, b1"),
+        (
+            {"client_brokers": ("a1",), "client_handler": "zk1"},
+            "--client-handler zk1: zk1 is no broker; the brokers are a1, b1",
+        ),
+        (
+            {"client_attempts": 1},
+            "--client-attempts is about clients with a list of brokers: give --client-brokers, too",
+        ),
+        (
+            {"client_brokers": ("a1",), "produce_at": ("a1",)},
+            "--client-brokers: clients use any broker; leave --produce-at and --consume-at out",
+        ),
     ],
 )
 def test_a_node_that_serves_no_clients_is_refused(fields, complaint):
@@ -66,6 +79,16 @@ def test_what_exists_at_one_pair_only_is_used_there(name):
             placement.check(TestSpec(name="test", **fields), nodes, needs)
         others = workloads.registry.workloads_at_home("queue,bank")
         placement.check(TestSpec(name="test", **fields), nodes, others)
+
+
+def test_clients_with_a_list_of_brokers_share_it():
+    spec = {"client_brokers": ("b1", "a1"), "client_order": "ROUND_ROBIN", "producers": 3}
+    context = make_context({"a1": None, "b1": None, "c1": None}, **spec)
+    seats = placement.producers(context)
+    assert [seat.pair for seat in seats] == ["a", "b", "c"]
+    assert [seat.nodes.order() for seat in seats] == [["b1", "a1"], ["a1", "b1"], ["b1", "a1"]]
+    with pytest.raises(UsageError, match="without --client-brokers the clients of a pair stay there"):
+        placement.check(context.spec, context.nodes, ["subscriptions"])
 
 
 @pytest.mark.parametrize("name", ["queue", "groups", "refusals", "bank", "transactions"])

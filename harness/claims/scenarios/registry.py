@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.claims.scenarios import (
+    client_failover,
     cluster_probes,
     clusters,
     discovery,
@@ -41,6 +42,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *clusters.SCENARIOS,
     *clusters.BETWEEN_BROKERS,
     *discovery.SCENARIOS,
+    *client_failover.SCENARIOS,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY
@@ -62,7 +64,7 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "DS": (4, "durable subscriptions across a fail-over (AMQ 17.3.4, SUN, WMQ)"),
     "LO": (9, "live-only and scale-down (AMQ 17.3.4)"),
     "CO": (2, "colocated (AMQ 17.3.5)"),
-    "CL": (18, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
+    "CL": (21, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
     "CV": (16, "conventional clusters (SUN, CAPS)"),
     "HA": (11, "high availability on a shared database (SUN)"),
     "MI": (6, "multi-instance (WMQ)"),

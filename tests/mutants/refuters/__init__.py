@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mutants.refuters import (
+    client_failover,
     clusters,
     ha_database,
     multi_instance,
@@ -29,5 +30,6 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **transactions.REFUTERS,
     **subscriptions.REFUTERS,
     **clusters.REFUTERS,
+    **client_failover.REFUTERS,
 }
 """The refuter of each scenario and probe, by its id."""

@@ -1,0 +1,56 @@
+"""Each expectation about connections is met by a history in which it happened, and by no other."""
+
+import pytest
+from test_expectations import fault, phase, row, seen
+
+from harness.claims.scenarios.client_expectations import Connects, Redirected
+
+
+def connect(client, broker, second, type_="ok"):
+    asked = row(client, "invoke", "connect", second)
+    return [asked, row(client, type_, "connect", second, broker=broker)]
+
+
+CONNECTED = [*connect(1, "a1", 0), *connect(2, "a1", 1), fault("kill-1", second=2)]
+DRAIN = [phase("heal", 9), *connect(3, "c1", 10)]
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        ([*connect(1, "a1", 3, "fail"), *connect(1, "b1", 4)], ""),
+        ([*connect(1, "b1", 4), *connect(2, "c1", 5)], "b1 1, c1 1"),
+        ([], "b1 0"),
+    ],
+)
+def test_connections_are_counted_within_the_window(later, words):
+    window = ("kill-1", "heal")
+    expected = Connects(brokers={"b1": (1, 2)}, window=window)
+    assert str(expected) == "of the connections of clients between kill-1 and heal, b1 accepts 1 to 2"
+    wrong = expected.wrong(seen(CONNECTED, later, DRAIN))
+    assert wrong == (words and f"connections of clients were accepted by {words}")
+    assert (
+        Connects(brokers={"a1": (2, 2), "b1": (0, 1), "c1": (0, 1)}).wrong(seen(CONNECTED, later, DRAIN))
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        ([*connect(1, "a1", 3, "fail"), *connect(1, "b1", 4), *connect(5, "c1", 5)], ""),
+        ([*connect(1, "b1", 4), *connect(2, "c1", 5)], "1 to b1, 1 to c1"),
+        ([*connect(1, "a1", 4)], "1 to a1"),
+        ([*connect(4, "b1", 4)], "none"),
+    ],
+)
+def test_clients_of_a_broker_are_followed_to_the_next_one(later, words):
+    expected = Redirected(of="a1", to="b1", after="kill-1")
+    assert str(expected) == "after kill-1 at least 1 clients of a1 connect again, all of them to b1"
+    wrong = expected.wrong(seen(CONNECTED, later, DRAIN))
+    assert wrong == (words and f"clients of a1 connected again: {words}")
+
+
+def test_without_the_fault_nothing_is_shown():
+    assert Redirected(of="a1", to="a1", after="kill-2").wrong(seen(CONNECTED, DRAIN)) != ""
+    assert Connects(brokers={}, window=("kill-2", "heal")).wrong(seen(CONNECTED, DRAIN)) != ""
