@@ -205,11 +205,12 @@ class StompSession:
             if version.heart_beats
             else ""
         )
+        feeds = f"feeds:{','.join(sorted(self.engine.feeds))}\n" if self.engine.feeds else ""
         # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an
         # escape.
         self.connection.write(
             f"CONNECTED\nversion:{version.name}\n{beats}server:{PRODUCT}\nsession:{self.name}\n"
-            f"broker:{self._server.name}\nnode-id:{self.node_id}\n{told}\n\0".encode()
+            f"broker:{self._server.name}\nnode-id:{self.node_id}\n{feeds}{told}\n\0".encode()
         )
         self._handlers = HANDLERS[version.name]
 

@@ -63,8 +63,8 @@ class AddressList:
         Where live brokers are known, RANDOM and ROUND_ROBIN choose among these, and the others come
         last.
         """
-        lives = self._known([node.live for node in self._fed])
-        backups = self._known([node.backup for node in self._fed])
+        lives = self._allowed([node.live for node in self._fed])
+        backups = self._allowed([node.backup for node in self._fed])
         if self._behavior == "PRIORITY":
             return [*dict.fromkeys((*self._static, *lives, *backups))]
         first = lives or self._static
@@ -82,10 +82,10 @@ class AddressList:
         is still live is tried a second time. A list that does not grow may have the brokers of one
         pair only: there is no other live before which the backup must come.
         """
-        own = [node.backup for node in self._fed if node.live == broker and self._grows]
+        successors = [node.backup for node in self._fed if node.live == broker and self._grows]
         lives = [node.live for node in self._fed]
         backups = [node.backup for node in self._fed]
-        return self._known([broker, *own, *lives, *backups])
+        return self._allowed([broker, *successors, *lives, *backups])
 
-    def _known(self, brokers: Sequence[str | None]) -> list[str]:
+    def _allowed(self, brokers: Sequence[str | None]) -> list[str]:
         return [broker for broker in brokers if broker and self.knows(broker)]

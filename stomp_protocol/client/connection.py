@@ -25,7 +25,7 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_beat_s", "_farewell", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
         "_receipt", "_redirect", "_said", "_settings", "_silence_s", "_tick", "_transport", "_welcome",
-        "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message", "refused",
+        "broker", "clean", "closed", "ended", "feeds", "node", "number", "on_end", "on_message", "refused",
         "store_session",
     )  # fmt: skip
 
@@ -93,6 +93,8 @@ class Connection(asyncio.Protocol):
 
         Brokers may take over stores from each other: a client that repeats the name at its next
         connection is led to the broker that owns the store then."""
+        self.feeds: Sequence[str] = ()
+        """The destinations of the feeds that the broker says it has."""
         self._redirect = ""
         self.closed = False
         self.clean = False
@@ -225,6 +227,7 @@ class Connection(asyncio.Protocol):
         settings = self._settings
         self.broker = headers.get(settings.name_header or "", self.node)
         self.store_session = headers.get(settings.store_header or "")
+        self.feeds = headers.get("feeds", "").split(",")
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0

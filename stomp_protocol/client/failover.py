@@ -227,6 +227,8 @@ class FailoverConnection:
         feed = self.feed
         if feed is None or connection.closed:
             return
+        if feed.announced and feed.destination not in connection.feeds:
+            return
         user = connection.on_message
 
         def sort_out(frame: Frame) -> None:

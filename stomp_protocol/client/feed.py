@@ -19,11 +19,14 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     """The destination on which brokers tell their clients which brokers are live.
 
     ``nodes`` reads a message from there, and returns nothing for a message that it cannot read. It
-    names brokers as the client does.
+    names brokers as the client does. ``announced`` says whether a broker that has the feed names it
+    in the header ``feeds`` of CONNECTED. Then no other broker is asked for it: many end the
+    connection of a client that asks for what they do not have.
     """
 
     destination: str
     nodes: Callable[[bytes], Sequence[FedNode]]
+    announced: bool = False
 
 
 class _Member(msgspec.Struct):
@@ -40,7 +43,7 @@ class _Topology(msgspec.Struct):
     nodes: list[_Node]
 
 
-def _read(body: bytes, shown: Callable[[_Member], str]) -> list[FedNode]:
+def _read(body: bytes, name_of: Callable[[_Member], str]) -> list[FedNode]:
     """Return the nodes of a topology; nothing for a body that is not one.
 
     Expected: ``{"nodes": [{"live": {"name": "a1", "connector": "a1:1"}, "backup": null}, ...]}``.
@@ -50,7 +53,7 @@ def _read(body: bytes, shown: Callable[[_Member], str]) -> list[FedNode]:
     except msgspec.DecodeError:
         return []
     return [
-        FedNode(*(None if member is None else shown(member) for member in (node.live, node.backup)))
+        FedNode(*(None if member is None else name_of(member) for member in (node.live, node.backup)))
         for node in nodes
     ]
 
@@ -65,5 +68,5 @@ def nodes_by_address(body: bytes) -> list[FedNode]:
     return _read(body, lambda member: member.connector)
 
 
-TOPOLOGY: Final = Feed(destination="$SYS.cluster.topology", nodes=nodes_by_address)
+TOPOLOGY: Final = Feed(destination="$SYS.cluster.topology", nodes=nodes_by_address, announced=True)
 """The feed of this project's broker (``broker.cluster.topology``)."""

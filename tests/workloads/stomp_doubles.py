@@ -96,9 +96,10 @@ class Server:
     Command -> what to do with (peer, frame).
     """
 
-    def __init__(self, name="a1", heart_beat="0,0"):
+    def __init__(self, name="a1", heart_beat="0,0", tls=None):
         self.name = name
         self.heart_beat = heart_beat
+        self.tls = tls
         self.peers = []
         self.script = {}
         self.refuse = False
@@ -109,7 +110,7 @@ class Server:
 
     async def __aenter__(self):
         loop = asyncio.get_running_loop()
-        self.listener = await loop.create_server(lambda: Peer(self), "127.0.0.1", 0)
+        self.listener = await loop.create_server(lambda: Peer(self), "127.0.0.1", 0, ssl=self.tls)
         self.address = Address("127.0.0.1", self.listener.sockets[0].getsockname()[1])
         return self
 

@@ -1,14 +1,20 @@
 """A program's client fails over by its rules, and says what became of each operation."""
 
 import asyncio
+import json
 import random
+import re
+import ssl
+from pathlib import Path
 
 import pytest
+from authority import Authority
 from stomp_doubles import Server, in_loop, until
 
-from stomp_protocol.client import AddressList, Client, ConnectError, Rules
-from stomp_protocol.client.feed import FedNode
+from stomp_protocol.client import AddressList, Client, ConnectError, Rules, Settings
+from stomp_protocol.client.feed import TOPOLOGY, FedNode
 
+PAGE = Path(__file__).parents[2] / "docs/how-to/fail-over-client.md"
 SOON = Rules(iterations=0, interval_s=0.01, reconnect=True)
 
 
@@ -76,14 +82,37 @@ async def test_subscriptions_are_made_again_at_the_next_broker():
             assert (await client.send("/queue/q", b"x")).type == "ok"
             await until(lambda: bodies == [b"x"])
             assert (await client.unsubscribe(subscription)).type == "ok"
-        assert [head["destination"] for head in heads(second, "SUBSCRIBE")] == [
-            "/queue/q",
-            "$SYS.cluster.topology",
-        ]
+        assert [head["destination"] for head in heads(second, "SUBSCRIBE")] == ["/queue/q"]
         kinds = [(state.kind, state.broker) for state in states]
         assert kinds[:2] == [("connected", address_of(first)), ("lost", address_of(first))]
         assert kinds[-2:] == [("connected", address_of(second)), ("closed", "")]
         assert set(kinds[2:-2]) == {("failed", address_of(first))}
+
+
+@in_loop
+async def test_a_client_of_one_broker_learns_of_its_backup_if_the_broker_has_the_feed():
+    async with Server("a1") as live, Server("a2") as backup:
+        live.script["CONNECT"] = lambda peer, _: peer.say(
+            "CONNECTED", {"version": "1.2", "heart-beat": "0,0", "feeds": TOPOLOGY.destination}
+        )
+        member = {"name": "a", "connector": ""}
+        node = {
+            "live": member | {"connector": address_of(live)},
+            "backup": member | {"connector": address_of(backup)},
+        }
+
+        def feed(peer, frame):
+            peer.receipt(frame)
+            headers = {"subscription": frame.headers["id"], "message-id": "1"}
+            peer.say("MESSAGE", headers, json.dumps({"nodes": [node]}).encode())
+            peer.transport.close()
+
+        live.script["SUBSCRIBE"] = feed
+        async with Client([address_of(live)], rules=SOON) as client:
+            live.refuse = True
+            await until(lambda: backup.peers and client.connection)
+        assert [head["destination"] for head in heads(live, "SUBSCRIBE")] == [TOPOLOGY.destination]
+        assert not heads(backup, "SUBSCRIBE"), "a broker that does not name the feed is not asked for it"
 
 
 @in_loop
@@ -109,6 +138,22 @@ async def test_a_refused_send_is_not_repeated():
         )
         async with Client([address_of(server)], rules=SOON) as client:
             assert await client.send("/queue/q", repeat=True) == ("info", "refused: no room")
+
+
+@in_loop
+async def test_a_refused_subscribe_is_told_and_the_next_one_waits():
+    async with Server("a1") as server:
+        server.script["SUBSCRIBE"] = lambda peer, frame: peer.say(
+            "ERROR", {"message": "no rights", "receipt-id": frame.headers["receipt"]}
+        )
+        states = []
+        rules = Rules(iterations=0, interval_s=600.0, reconnect=True)
+        async with Client([address_of(server)], rules=rules, on_state=states.append) as client:
+            subscription = client.subscribe("/queue/q", print)
+            await until(lambda: len(states) == 2)
+            await asyncio.sleep(0.02)
+            assert (len(server.peers), subscription.confirmed.is_set()) == (1, False)
+        assert states[1].reason == "subscribe refused: refused: no rights"
 
 
 @in_loop
@@ -154,6 +199,25 @@ async def test_a_message_is_answered_on_the_connection_that_delivered_it():
             assert (await messages[1].ack()).type == "ok"
 
 
+def test_a_client_with_a_context_encrypts(tmp_path):
+    authority = Authority(tmp_path)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(authority.store("a1"))
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.load_verify_locations(authority.trust)
+
+    @in_loop
+    async def run():
+        async with Server("a1", tls=serving) as server:
+            async with Client([address_of(server)], Settings(tls=trusting)) as client:
+                assert (await client.send("/queue/q", b"x")).type == "ok"
+            with pytest.raises(ConnectError):
+                await Client([address_of(server)], Settings(tls=ssl.create_default_context())).run()
+
+    run()
+
+
 @in_loop
 async def test_what_a_callback_raises_is_raised_at_the_end():
     async with Server("a1") as server:
@@ -162,3 +226,17 @@ async def test_what_a_callback_raises_is_raised_at_the_end():
                 subscription = client.subscribe("/queue/q", lambda _: 1 / 0)
                 await subscription.confirmed.wait()
                 assert (await client.send("/queue/q", b"x")).type in ("ok", "info")
+
+
+@in_loop
+async def test_the_example_of_the_manual_gets_its_message():
+    (example,) = re.findall(r"```python\n(.*?)asyncio.run", PAGE.read_text(), re.DOTALL)
+    async with Server("a1") as server:
+        names = {}
+        exec(  # noqa: S102 - the manual's own code
+            example.replace("broker-1:61613", "127.0.0.1:1").replace("broker-2:61613", address_of(server)),
+            names,
+        )
+        await names["main"]()
+        sent, acknowledged, _ = server.peers[0].frames[2:]
+        assert (sent.body, acknowledged.command) == (b"from Python", "ACK")

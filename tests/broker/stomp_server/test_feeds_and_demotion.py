@@ -147,6 +147,7 @@ def test_the_topology_is_a_feed_of_a_clustered_broker(brokerd):
         }
     )
     raw = Raw(broker.port)
+    assert raw.connected[0]["feeds"] == "$SYS.cluster.topology"
     raw.send("SUBSCRIBE", {"id": "t", "destination": "$SYS.cluster.topology"})
     headers, body = raw.read("MESSAGE")
     assert headers["content-type"] == "application/json"
