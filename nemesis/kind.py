@@ -70,6 +70,12 @@ def some_text(value: Any) -> str:
     return "" if isinstance(value, str) and value else "a name"
 
 
+def some_names(value: Any) -> str:
+    """Check that a value is a list of different names."""
+    is_list = isinstance(value, list | tuple) and 0 < len(value) == len(set(map(str, value)))
+    return "" if is_list and not any(map(some_text, value)) else "a list of names"
+
+
 def two_names(value: Any) -> str:
     """Check that a value is a list of two different names."""
     is_list = isinstance(value, list | tuple) and len(value) == 2 and value[0] != value[1]

@@ -22,10 +22,11 @@ from nemesis.kind import (
     Option,
     Situation,
     one_of,
+    some_names,
     some_text,
     truth,
 )
-from nemesis.target import TARGETS, resolve_target, validate_target
+from nemesis.target import TARGETS, names_in, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
 """The seconds that a broker may take to stop before the fault is called without effect."""
@@ -187,6 +188,10 @@ class LateStart(DownKind):
     name = "late-start"
     description = "nodes are started only at the end of the fault"
     primitives = ()
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "suspends": Option("nodes that may refuse all clients until these have started", some_names),
+    }
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """Check the fault; its target must be names, since no node has a role before the start."""
@@ -202,6 +207,10 @@ class LateStart(DownKind):
             raise UsageError(
                 f"start-s is {fault.start_s:g}: it must be 0, the node is held back from the start"
             )
+        others = {node.name for node in nodes if node.broker} - {*names_in(fault.target)}
+        for name in fault.options.get("suspends", ()):
+            if name not in others:
+                raise UsageError(f'option "suspends": "{name}" must be the name of another node')
 
     async def begin(self, injection: Injection) -> str | None:
         """Keep the nodes down: they were never started."""

@@ -25,7 +25,10 @@ from workloads.pacer import Pacer
 from workloads.producer import Producer, ProducerStream
 
 UP_S: Final = 10.0
-"""The seconds that clients have to connect; then the load begins without those that have not."""
+"""The seconds that clients have to connect; then the load begins without those that have not.
+
+If brokers are suspended at first, they have these seconds besides.
+"""
 
 PREFETCH: Final = 100
 HOLD_S: Final = 0.02
@@ -125,7 +128,8 @@ class Load(abc.ABC):
             up = await _come_up(context, clients, consumers)
             if not up and not context.stopping.is_set():
                 raise InfrastructureError(
-                    f"none of {len(clients)} producers could connect to a broker within {UP_S:g} s: "
+                    f"none of {len(clients)} producers could connect to a broker within "
+                    f"{context.suspended_s + UP_S:g} s: "
                     "see the connect rows of the history and the brokers' logs"
                 )
             working = [group.create_task(pacer.run()), *(group.create_task(churn.run()) for churn in churns)]
@@ -253,7 +257,7 @@ async def _come_up(
     Returns whether a producer is connected.
     """
     loop = asyncio.get_running_loop()
-    end = loop.time() + UP_S
+    end = loop.time() + context.suspended_s + UP_S
     while loop.time() < end and not context.stopping.is_set():
         if all(client.connection for client in clients) and all(c.attached.is_set() for c in consumers):
             return True

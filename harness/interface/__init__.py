@@ -21,7 +21,7 @@ from harness.interface.plan import DATABASE, DatabasePlan, NodePlan, StorePlan
 from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
 from harness.interface.spec import FIELDS, IMPORTED, OWN, BroughtHistory, TestSpec
-from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
+from harness.interface.status import BACKUP, LIVE, SUSPENDED, Server, Status, Takeover
 from harness.interface.system import (
     Cautioning,
     Chaining,

@@ -12,6 +12,9 @@ LIVE: Final = "live"
 BACKUP: Final = "backup"
 """The role of a server that serves no clients and could take over."""
 
+SUSPENDED: Final = "suspended"
+"""The role of a server that serves no clients until another one has started."""
+
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     """A takeover of a node's data that a broker says it has completed.

@@ -69,5 +69,7 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     They are for the live display, and to see a recovery: a broker that takes subscriptions but no
     messages has not recovered.
     """
+    suspended_s: float = 0.0
+    """The seconds for which brokers refuse all clients at first, because another is to start."""
     departed: AbstractSet[str] = frozenset()
     """The nodes that have left for good, at which the drain has no consumers."""

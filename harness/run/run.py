@@ -28,6 +28,7 @@ from environments.simulation.clock import EPOCH_S
 from harness.history import store as stores
 from harness.history.rows import HistoryRecorder
 from harness.interface import (
+    SUSPENDED,
     Environment,
     InfrastructureError,
     NemesisContext,
@@ -186,6 +187,7 @@ class Run:
             zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
             redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,
+            suspended_s=self._suspended_s(),
             departed=self._departed,
         )
         self._enter(recorder, "load")
@@ -249,7 +251,7 @@ class Run:
                 group.create_task(self._start(name, starting, monitor))
 
         def planned(statuses: Mapping[str, Status]) -> bool:
-            return not self.test.system.lacking(nodes, statuses)
+            return not self._lacking(nodes, statuses)
 
         ready = asyncio.ensure_future(monitor.until(planned, patience_s))
         ends = {asyncio.ensure_future(self.test.environment.wait_exit(name)): name for name in starting}
@@ -263,8 +265,7 @@ class Run:
                     + await self._last_words(name)
                 )
             if not await ready:
-                lacking = self.test.system.lacking(nodes, monitor.statuses())
-                name, reason = next(iter(lacking.items()))
+                name, reason = next(iter(self._lacking(nodes, monitor.statuses()).items()))
                 raise InfrastructureError(
                     f"after {patience_s:g} s {reason}; roles: "
                     + ", ".join(f"{node} {role}" for node, role in monitor.roles().items())
@@ -278,6 +279,25 @@ class Run:
             for task in (ready, *ends):
                 task.cancel()
             await asyncio.gather(ready, *ends, return_exceptions=True)
+
+    def _lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """Return the brokers that are not as planned, before those that are held back start.
+
+        A broker that a fault suspends may serve: that is for the expectations to judge.
+        """
+        suspended = nemesis.suspended(self.test.schedule)
+        lacking = {}
+        for name, reason in self.test.system.lacking(nodes, statuses).items():
+            if name not in suspended:
+                lacking[name] = reason
+            elif name not in statuses or statuses[name].role != SUSPENDED:
+                lacking[name] = f"{name} is not suspended, and {reason}"
+        return lacking
+
+    def _suspended_s(self) -> float:
+        """Return for how long clients may find suspended brokers only (s); 0 if none is."""
+        ends = nemesis.suspended(self.test.schedule).values()
+        return max(ends) + self.test.system.patience.start_s if ends else 0.0
 
     async def _start(self, name: str, starting: Sequence[str], monitor: Monitor) -> None:
         """Start a node, after the node that must be live before it."""

@@ -215,6 +215,41 @@ def test_a_pair_that_never_gets_its_backup_is_named(tmp_path):
         conduct(tmp_path, test)
 
 
+SUSPENDING = Fault(kind="late-start", start_s=0, duration_s=0.1, target="a2", options={"suspends": ["a1"]})
+
+
+def test_the_load_begins_where_a_broker_is_suspended_until_another_starts(tmp_path):
+    class Waits(FakeEnvironment):
+        async def start(self, node):
+            await super().start(node)
+            if node == "a2":
+                self.roles["a1"] = "live"
+
+    seen_s = []
+
+    async def look(context):
+        seen_s.append(context.suspended_s)
+
+    environment = Waits(roles={"a1": "suspended", "a2": "backup"})
+    test = composition(environment, FakeWorkload(look), faults=[SUSPENDING])
+    _, history = conduct(tmp_path, test)
+    assert "recovered" in phases(history)
+    assert set(seen_s) == {0.1 + test.system.patience.start_s}
+
+
+@pytest.mark.parametrize("suspending", [True, False])
+def test_a_broker_that_is_not_suspended_as_expected_ends_the_run(tmp_path, suspending):
+    role = "starting" if suspending else "suspended"
+    late = SUSPENDING if suspending else Fault(kind="late-start", start_s=0, duration_s=0.1, target="a2")
+    test = composition(FakeEnvironment(roles={"a1": role, "a2": "backup"}), faults=[late])
+    test.system.patience = Patience(start_s=0.2)
+    words = "a1 is not suspended, and pair a" if suspending else "pair a"
+    with pytest.raises(
+        InfrastructureError, match=f"after 0.2 s {words} has no live broker; roles: a1 {role}"
+    ):
+        conduct(tmp_path, test)
+
+
 def test_a_bug_in_the_workload_goes_to_the_top_and_the_history_is_kept(tmp_path):
     async def crash(context):
         if context.counters.get("ok", 0) == 10:

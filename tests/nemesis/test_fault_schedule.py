@@ -117,6 +117,13 @@ def test_a_late_start_names_a_backup_to_be_and_is_held_back():
     assert nemesis.held_back(make(spec("kill"))) == frozenset()
 
 
+def test_a_late_start_says_whom_it_suspends_and_for_how_long():
+    late = Fault(kind="late-start", start_s=0, duration_s=3, target="a1", options={"suspends": ["b1", "c1"]})
+    validate(Schedule(faults=(late,)), EVERYTHING, plan(3))
+    assert nemesis.suspended(Schedule(faults=(late,))) == {"b1": 3, "c1": 3}
+    assert nemesis.suspended(make(spec("late-start", "kill"))) == {}
+
+
 @pytest.mark.parametrize(
     ("test", "nodes", "message"),
     [
@@ -197,6 +204,14 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),
         (Fault(kind="late-start", start_s=2, target="a2"), "start-s is 2: it must be 0"),
+        (
+            Fault(kind="late-start", start_s=0, target="a1", options={"suspends": ["a1"]}),
+            'option "suspends": "a1" must be the name of another node',
+        ),
+        (
+            Fault(kind="late-start", start_s=0, target="a1", options={"suspends": ["b1", "b1"]}),
+            "it must be a list of names",
+        ),
         (Fault(kind="late-start", start_s=0, target="a2", after="failover/taken"), "after: not possible"),
         (
             Fault(kind="kill", start_s=0, after="failover/take"),

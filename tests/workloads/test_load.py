@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import msgspec
 import pytest
-from stomp_doubles import BOUND_S, Server, in_loop, make_context, shortened, until, well_formed
+from stomp_doubles import BOUND_S, UNREACHABLE, Server, in_loop, make_context, shortened, until, well_formed
 
 import workloads.registry
 from harness.interface import InfrastructureError, UsageError
@@ -265,6 +265,23 @@ async def test_nobody_to_connect_to_is_the_machines_fault():
         await workloads.registry.create("groups").run(context)
     assert caught.value.subgroup(InfrastructureError)
     assert not context.recorder.of("send")
+
+
+@in_loop
+async def test_clients_of_suspended_brokers_are_waited_for():
+    context = make_context({"a1": None})
+    context.suspended_s = BOUND_S
+    addresses = [UNREACHABLE]
+    context.resolve = lambda zone, node: addresses[-1]
+    with shortened(load, "UP_S", 0.1):
+        run = asyncio.create_task(workloads.registry.create("groups").run(context))
+        await asyncio.sleep(0.3)
+        assert not context.recorder.of("send")
+        async with Server("a1") as server:
+            addresses.append(server.address)
+            await until(lambda: context.recorder.of("send", type="ok"))
+            context.stopping.set()
+            await run
 
 
 @in_loop

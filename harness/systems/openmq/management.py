@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import LIVE, TOPIC, Address, Status, StoredMessage, Takeover
+from harness.interface import LIVE, SUSPENDED, TOPIC, Address, Status, StoredMessage, Takeover
 from harness.systems.jolokia import Jolokia
 
 _DOMAIN: Final = "com.sun.messaging.jms.server"
@@ -33,8 +33,6 @@ _RUNNING, _PAUSED, _QUIESCED = 0, 1, 2
 """The states of the service that clients use; the STOMP bridge is one of its clients."""
 
 STARTING: Final = "starting"
-SUSPENDED: Final = "suspended"
-"""The role of a broker that waits for the master broker, or is being taken over."""
 
 _SENT_TO: Final = re.compile(r"ID:\d+-([\d.]+)\(")
 """The pattern, in a message's id, of the address of the broker whose bridge accepted it."""
@@ -83,6 +81,7 @@ class Management:
     async def status(self, admin: Address) -> Status:
         """Return a broker's status.
 
+        A broker is suspended while it waits for the master broker, or is being taken over.
         The time at which its JVM began is its epoch. Its takeovers are those in the database.
         """
         broker, service, began = await self._jolokia.ask(
