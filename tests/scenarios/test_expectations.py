@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import msgspec
 import pytest
 
 from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
@@ -17,6 +18,7 @@ from harness.claims.scenarios.expectations import (
     Exactly,
     ExpectedTakeover,
     Flaps,
+    Follows,
     GoesOn,
     Happens,
     KeepsKnowing,
@@ -428,6 +430,26 @@ def test_a_broker_becomes_something_neither_sooner_nor_later():
     assert ends("b1").wrong(run) == "b1 stopped after nfs-stall-1: never"
     lives = Becomes(broker="a1", role="live", after="nfs-stall-1", most_s=9)
     assert lives.wrong(run) == "a1 live after nfs-stall-1: never"
+
+
+def suspended(broker, second):
+    return row(MONITOR, "info", "role", second, broker=broker, role="suspended")
+
+
+def test_a_broker_is_suspended_and_serves_soon_after_another():
+    run = seen([phase("start", 1), suspended("b1", 2), live("b1", "B"), live("a1", "A"), live("c1", "C")])
+    waits = Becomes(broker="b1", role="suspended", after="start", most_s=2)
+    assert str(waits) == "b1 is suspended 0 to 2 s after start"
+    assert waits.wrong(run) == ""
+    assert msgspec.structs.replace(waits, broker="a1").wrong(run) == "a1 suspended after start: never"
+    follows = Follows(broker="c1", other="a1", most_s=1.0)
+    assert str(follows) == "c1 becomes live at most 1 s after a1"
+    assert follows.wrong(run) == ""
+    assert msgspec.structs.replace(follows, broker="b1").wrong(run) == ""
+    late = msgspec.structs.replace(follows, most_s=0.9)
+    assert late.wrong(run) == "c1 became live 1.0 s after a1"
+    for missing in ("broker", "other"):
+        assert msgspec.structs.replace(follows, **{missing: "d1"}).wrong(run) == "d1 was never live"
 
 
 def knows(broker, key, value, low, high, kind="members"):

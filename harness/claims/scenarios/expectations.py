@@ -384,13 +384,13 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     broker: str
-    role: Literal["live", "stopped"]
+    role: Literal["live", "stopped", "suspended"]
     after: str
     least_s: float = 0.0
     most_s: float
 
     def __str__(self) -> str:
-        becomes = {"live": "becomes live", "stopped": "stops"}[self.role]
+        becomes = {"live": "becomes live", "stopped": "stops", "suspended": "is suspended"}[self.role]
         return f"{self.broker} {becomes} {self.least_s:g} to {self.most_s:g} s after {self.after}"
 
     def wrong(self, run: ObservedRun) -> str:
@@ -407,6 +407,32 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
         took_s = (first - moment) / 1e9
         fits = self.least_s <= took_s <= self.most_s
         return "" if fits else f"{self.broker} {self.role} after {self.after}: {took_s:.1f} s"
+
+
+class Follows(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker is first seen live so soon after another one is.
+
+    It may be live before the other one.
+    """
+
+    broker: str
+    other: str
+    most_s: float
+
+    def __str__(self) -> str:
+        return f"{self.broker} becomes live at most {self.most_s:g} s after {self.other}"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        lives: dict[str, int] = {}
+        for row in run.control:
+            if row["f"] == "role" and row["role"] == "live":
+                lives.setdefault(row["broker"], row["time"])
+        for broker in (self.broker, self.other):
+            if broker not in lives:
+                return f"{broker} was never live"
+        took_s = (lives[self.broker] - lives[self.other]) / 1e9
+        return "" if took_s <= self.most_s else f"{self.broker} became live {took_s:.1f} s after {self.other}"
 
 
 KnowledgeView = Literal["members", "discovery"]

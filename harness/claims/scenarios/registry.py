@@ -17,6 +17,7 @@ from harness.claims.scenarios import (
     ha_database,
     ha_database_admin_probes,
     ha_database_probes,
+    joining,
     multi_instance,
     multi_instance_probes,
     replication,
@@ -43,9 +44,10 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *clusters.BETWEEN_BROKERS,
     *discovery.SCENARIOS,
     *client_failover.SCENARIOS,
+    *joining.SCENARIOS,
 )
 
-OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY
+OTHERS_ONLY: Final[tuple[Scenario, ...]] = (*clusters.OTHERS_ONLY, *joining.OTHERS_ONLY)
 """The scenarios that brokers of own cannot run yet; each says what they lack."""
 
 PROBES: Final[tuple[Probe, ...]] = (

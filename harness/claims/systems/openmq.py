@@ -28,6 +28,7 @@ from harness.claims.scenarios.expectations import (
     Takeovers,
     UnderWay,
 )
+from harness.claims.scenarios.joining import serving_at_once, suspended_until_master
 from harness.claims.systems.row import PATIENT, Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
@@ -97,6 +98,8 @@ _LATE: Final = r"\[B(?:1191|1481|3170|3231)\]"
 _FEW_AT_ONCE: Final = {"imq.bridge.stomp.consumerFlowLimit": 2}
 _APART: Final[Mapping[str, Any]] = {"policy": "conventional", "unavailable_bound_s": 5.0}
 """The cluster of rows CV: brokers with a store each."""
+
+_MASTER: Final = {"*": {"imq.cluster.masterbroker": "a1"}}
 
 _FLOOD: Final[Mapping[str, Any]] = {"rate": 60.0, "hold_s": 4.0}
 """More sends than consumers acknowledge, if a queue has at most fifty messages."""
@@ -267,6 +270,21 @@ CLAIMS: Final = SystemClaims(
                 ("reject", 50, "REJECT_NEWEST", _FLOOD),
                 ("none", -1, "FLOW_CONTROL", _FLOOD),
                 ("oldest", 50, "REMOVE_OLDEST", {}),
+            )
+        ),
+        # JVMs of two busy cores start within 20 s, and then find each other within five.
+        *(
+            _row(
+                f"CV6-{case}",
+                60.0,
+                fault("late-start", 0.0, 8.0, suspends=("b1", "c1")),
+                nodes=nodes,
+                load={"policy": "conventional"},
+                besides=besides,
+            )
+            for case, nodes, besides in (
+                ("suspended", _MASTER, suspended_until_master(r"\[C4003\]")),
+                ("none", None, serving_at_once(60.0)),
             )
         ),
         _row("CV11-together", 45.0, fault("kill", 8.0, 6.0, "b1"), load={"policy": "conventional"}),

@@ -222,6 +222,30 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL18-steady": without(
         "an entry is removed after an eighth of refresh-timeout", *_REMOVED_EARLY, fails="forgot"
     ),
+    "CL12-grow": without(
+        "a broker that links with another one tells nothing of the consumers that it has",
+        _BALANCING,
+        "    def _greet(self, link: ClusterLink) -> None:\n        engine = self._engine\n",
+        "    def _greet(self, link: ClusterLink) -> None:\n        engine = None\n",
+        fails="0 messages were delivered by another broker meanwhile",
+    ),
+    "CL12-off": without(
+        "OFF forwards messages as ON_DEMAND does",
+        _BALANCING,
+        '        if self._mode == "OFF":\n',
+        "        if False:\n",
+        fails="messages were delivered by another broker",
+    ),
+    "CV6-none": without(
+        "a broker is suspended until it is linked with both others",
+        "broker/policies/solo.py",
+        "            await live.open()\n",
+        '            self.become("suspended")\n'
+        "            while len([*self.membership.neighbours.linked()]) < 2:\n"
+        "                await asyncio.sleep(0.1)\n"
+        "            await live.open()\n",
+        fails="b1 live after start",
+    ),
     "CL1-off": without(
         "OFF forwards messages as ON_DEMAND does",
         _BALANCING,
