@@ -27,7 +27,8 @@ from workloads.producer import Producer, ProducerStream
 UP_S: Final = 10.0
 """The seconds that clients have to connect; then the load begins without those that have not.
 
-If brokers are suspended at first, they have these seconds besides.
+If brokers are suspended at first, they have these seconds besides. Clients of brokers that join
+during the load are not waited for.
 """
 
 PREFETCH: Final = 100
@@ -125,7 +126,7 @@ class Load(abc.ABC):
             stays = [group.create_task(client.run()) for client in clients]
             for churn in churns:
                 churn.begin(group)
-            up = await _come_up(context, clients, consumers)
+            up = await _come_up(context, _present(context, pairs))
             if not up and not context.stopping.is_set():
                 raise InfrastructureError(
                     f"none of {len(clients)} producers could connect to a broker within "
@@ -249,13 +250,33 @@ class Churn:
         del self._stays[consumer]
 
 
-async def _come_up(
-    context: WorkloadContext, clients: Sequence[Client], consumers: Sequence[Consumer]
-) -> bool:
+def _present(context: WorkloadContext, pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs, without clients all of whose brokers are to join during the load.
+
+    If no producer is left, all clients are returned.
+    """
+    producing, consuming = (
+        {pair for pair, nodes in placed.items() if not context.joining >= {*nodes}}
+        for placed in (placement.producing(context), placement.consuming(context))
+    )
+    present = [
+        Pair(
+            pair.name,
+            pair.producers if pair.name in producing else [],
+            pair.consumers if pair.name in consuming else [],
+        )
+        for pair in pairs
+    ]
+    return present if any(pair.producers for pair in present) else [*pairs]
+
+
+async def _come_up(context: WorkloadContext, pairs: Sequence[Pair]) -> bool:
     """Wait until all clients are connected, ``UP_S`` has passed, or the test must stop.
 
     Returns whether a producer is connected.
     """
+    clients = [client for pair in pairs for _, client in pair.producers]
+    consumers = [consumer for pair in pairs for consumer in pair.consumers]
     loop = asyncio.get_running_loop()
     end = loop.time() + context.suspended_s + UP_S
     while loop.time() < end and not context.stopping.is_set():

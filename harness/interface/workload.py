@@ -71,5 +71,7 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     """
     suspended_s: float = 0.0
     """The seconds for which brokers refuse all clients at first, because another is to start."""
+    joining: AbstractSet[str] = frozenset()
+    """The nodes that are started during the load."""
     departed: AbstractSet[str] = frozenset()
     """The nodes that have left for good, at which the drain has no consumers."""

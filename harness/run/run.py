@@ -188,6 +188,7 @@ class Run:
             redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,
             suspended_s=self._suspended_s(),
+            joining=nemesis.held_back(self.test.schedule),
             departed=self._departed,
         )
         self._enter(recorder, "load")

@@ -268,6 +268,19 @@ async def test_nobody_to_connect_to_is_the_machines_fault():
 
 
 @in_loop
+async def test_clients_of_brokers_that_join_later_are_not_waited_for():
+    async with Server("a1") as a:
+        context = make_context({"a1": a, "b1": None}, producers=2, groups=2)
+        context.joining = {"b1"}
+        with shortened(load, "UP_S", 10 * BOUND_S):
+            run = asyncio.create_task(workloads.registry.create("groups").run(context))
+            await until(lambda: context.recorder.of("send", type="ok"))
+            context.stopping.set()
+            await run
+        assert context.recorder.of("connect", type="fail")
+
+
+@in_loop
 async def test_clients_of_suspended_brokers_are_waited_for():
     context = make_context({"a1": None})
     context.suspended_s = BOUND_S

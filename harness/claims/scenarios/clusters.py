@@ -109,10 +109,7 @@ def _unbalanced(name: str) -> TestSpec:
 
 
 _JOINS: Final = fault("late-start", 0.0, 17.0, "b1"), fault("kill", 13.0, 3.0)
-"""b1 is set up while a1 is down for a moment, and joins it later.
-
-The load does not wait longer than 10 s for the clients of b1.
-"""
+"""b1 is set up while a1 is down for a moment, and joins it later."""
 
 
 def _set_up(case: str, claim: str, mode: str, pairs: int, *copied: Fault, **fields: Any) -> Scenario:
@@ -285,9 +282,8 @@ def _redistributed(case: str, claim: str, delay: int, *besides: Expectation, **f
 def _filtered(case: str, claim: str, *besides: Expectation, **fields: Any) -> Scenario:
     """Return a scenario of CL7: a1's consumers want some messages, and b1's the others.
 
-    The load waits 10 s for the clients of b1, and begins without them; messages for b1 wait at a1
-    until it starts. The delay is not 0 as in the document: between load and drain no consumer is
-    there for a moment, and nothing must move meanwhile.
+    Messages for b1 wait at a1 until it starts. The delay is not 0 as in the document: between load
+    and drain no consumer is there for a moment, and nothing must move meanwhile.
     """
     spec = load(
         f"cl7-{case}", "standalone", 20.0, pairs=2, clients=2, workload="selectors", rate=20.0,

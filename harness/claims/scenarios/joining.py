@@ -15,15 +15,14 @@ from harness.claims.scenarios.expectations import (
 )
 from harness.claims.scenarios.scenario import Scenario
 
-_JOIN: Final = fault("late-start", 0.0, 13.0, "c1"), fault("late-start", 0.0, 15.0, "d1")
-"""The load waits 10 s for the clients of c1 and d1, and begins without them."""
+_JOIN: Final = fault("late-start", 0.0, 5.0, "c1"), fault("late-start", 0.0, 7.0, "d1")
 _GROWN: Final = "heal:late-start-2", "heal"
 
 
 def _growing(case: str, claim: str, mode: str, *besides: Expectation) -> Scenario:
     """Return a scenario of CL12: a1 and b1 are joined by c1, and by d1, which has no consumers."""
     spec = load(
-        f"cl12-{case}", "standalone", 26.0, pairs=4, workload="queue",
+        f"cl12-{case}", "standalone", 18.0, pairs=4, workload="queue",
         every={"cluster.message-load-balancing": mode},
         produce_at=("a1", "b1", "d1"), consume_at=("a1", "b1", "c1"),
     )  # fmt: skip
