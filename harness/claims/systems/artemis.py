@@ -152,6 +152,16 @@ CLAIMS: Final = SystemClaims(
                 "a broker with one that does"
             ),
         ),
+        *(
+            _row(
+                f"CL12-{case}",
+                60.0,
+                fault("late-start", 0.0, 8.0, "c1"),
+                fault("late-start", 0.0, 14.0, "d1"),
+                spec={"rate": 60.0, "properties": {"*": {"cluster.message-load-balancing": mode}}},
+            )
+            for case, mode in (("grow", "ON_DEMAND"), ("off", "OFF"))
+        ),
         _row("RP1", 30.0, fault("kill", 6.0)),
         _row("RP1-large", 30.0, fault("kill", 6.0)),
         _row("RP1-paging", 30.0, fault("kill", 6.0), spec=_PAGED, guards=_ON_PAGES),
