@@ -231,6 +231,11 @@ class Kind(ABC):
     wants_quorum: ClassVar[str] = ""
     """The reason why brokers with a backup survive the fault only with enough pairs for a vote."""
 
+    def unpromised_in(self, nodes: Sequence[NodePlan]) -> str:
+        """Return the reason why no document promises that this cluster survives; "" if one does."""
+        del nodes
+        return self.unpromised
+
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Return the values that a search of this cluster draws from, by option."""
         del nodes

@@ -175,6 +175,17 @@ class Leave(Stop):
     unpromised = "a broker that leaves keeps the messages that it does not hand over"
     for_good = True
 
+    def unpromised_in(self, nodes: Sequence[NodePlan]) -> str:
+        """Return the reason as a Kind does; "" where others take over what the broker has."""
+        brokers = [node for node in nodes if node.broker]
+        is_taken_over = len(brokers) > 1 and all(node.database is not None for node in brokers)
+        return "" if is_taken_over else self.unpromised
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Return nothing to draw: without a fail-over, what the broker has is away for good."""
+        del nodes
+        return {}
+
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """Check the fault; it has no duration, because it lasts to the end of the test."""
         super().validate(fault, nodes)

@@ -179,16 +179,22 @@ def _turns(choices: Sequence[str], chance: random.Random) -> Iterator[str | None
 
 
 def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
-    """Return a fault that lets a node join under load.
+    """Return a fault that lets nodes join under load.
 
-    The node is one that the targets name, else a backup-to-be, else any broker but the first.
+    The node is one that the targets name, else a backup-to-be. Where no broker has a backup, it is
+    any broker but the first, or two of them.
     """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]
-    candidates = named or backups or [node.name for node in nodes[1:] if node.broker]
+    others = [node.name for node in nodes[1:] if node.broker]
+    candidates = named or backups or others
     if not candidates:
         raise UsageError(f"late-start: {len(nodes)} node is too few, one must start with the load")
+    several = [] if named or backups else [f"{one},{other}" for one, other in itertools.pairwise(others)]
     duration_s = min(spec.interval_s / 2 + spec.duration_s, spec.time_limit_s / 2)
     return Fault(
-        kind="late-start", start_s=0.0, duration_s=round(duration_s, 3), target=chance.choice(candidates)
+        kind="late-start",
+        start_s=0.0,
+        duration_s=round(duration_s, 3),
+        target=chance.choice([*candidates, *several]),
     )

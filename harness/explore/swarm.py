@@ -242,6 +242,8 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     if not (swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen)):
         faults = _with_conditions(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
+    if swarm.bounded:
+        faults = [_of_one(fault) if kinds.get(fault.kind).for_good else fault for fault in faults]
     if swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen):
         faults = [_brisk(fault) for fault in faults]
     if chance.random() < 0.5:
@@ -283,7 +285,7 @@ def beyond(spec: TestSpec, schedule: Schedule) -> frozenset[str]:
         "without rest": len(rested) < len(schedule.faults) and _paired(nodes),
         "too few for a vote": _too_few_for_vote(nodes)
         and any(kinds.get(kind).wants_quorum for kind in fault_kinds),
-        **{kinds.get(kind).unpromised: True for kind in fault_kinds if kinds.get(kind).unpromised},
+        **{reason: True for kind in fault_kinds if (reason := kinds.get(kind).unpromised_in(nodes))},
     }
     return frozenset(bound for bound, is_left in exceeded.items() if is_left)
 
@@ -446,6 +448,11 @@ def _mild(fault: Fault) -> bool:
     return kinds.get(fault.kind).mild and RATE not in fault.options
 
 
+def _of_one(fault: Fault) -> Fault:
+    """Return the same fault of one broker: if all left for good, no promise would be kept."""
+    return msgspec.structs.replace(fault, target="one")
+
+
 def _brisk(fault: Fault) -> Fault:
     """Return the same fault; a slow link keeps its full capacity and is slow by its delay alone."""
     if RATE not in fault.options:
@@ -520,7 +527,7 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     Brokers that share a store ask the store which of them is live, not each other.
     """
     kind = kinds.get(name)
-    return bool(kind.unpromised or (_too_few_for_vote(nodes) and kind.wants_quorum))
+    return bool(kind.unpromised_in(nodes) or (_too_few_for_vote(nodes) and kind.wants_quorum))
 
 
 def _too_few_for_vote(nodes: Sequence[NodePlan]) -> bool:

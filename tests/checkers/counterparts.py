@@ -74,6 +74,24 @@ def moved(rows: Sequence[Row]) -> bool:
     )
 
 
+def joined(rows: Sequence[Row]) -> bool:
+    """Several brokers that had never been live became live when others had taken messages."""
+    held = {
+        name
+        for row in rows
+        if row["f"] == "heal:late-start" and row["type"] == "invoke"
+        for name in value_of(row)["nodes"]
+    }
+    lives: list[str] = []
+    loaded = False
+    for row in rows:
+        loaded = loaded or (row["f"], row["type"]) == ("send", "ok")
+        if row["f"] == "role" and row["role"] == "live" and row["broker"] in held:
+            lives += [row["broker"]] if loaded else []
+            held -= set() if loaded else {row["broker"]}
+    return len({*lives}) > 1
+
+
 def clean_fail_over(rows: Sequence[Row]) -> bool:
     return failed_over(rows) and any(
         row["f"] in ("stop", "switch-over", "quiesce", "takeover") for row in rows
@@ -286,6 +304,7 @@ FAULTS = (
     "slow",
     "stall",
     "late-start",
+    "leave",
     "power-loss",
     "disk-slow",
     "disk-stall",
@@ -374,6 +393,7 @@ COUNTERPARTS: dict[str, Event] = {
     "target backups": struck_several,
     "target one": of_kind(*FAULTS),
     "target minority": of_kind(*FAULTS),
+    "target of several names": joined,
     "target all": struck_several,
     "workload queue": of_queue("q"),
     "workload groups": groups_in_numbers,

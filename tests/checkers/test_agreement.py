@@ -34,8 +34,10 @@ def test_nothing_is_found_in_histories_of_an_innocent_broker():
 def test_nothing_is_found_in_histories_of_an_innocent_cluster():
     accused_once = (74, 77, 146, 257, 1144, 3227, 4371, 91845)
     endless_once = (131065, 880253)
-    for seed in (*range(80), *accused_once, *endless_once):
-        rows, options = innocent_cluster(seed)
+    as_then = {"joins": False, "leaves": False}
+    drawn = [(seed, {}) for seed in range(80)]
+    for seed, habits in [*drawn, *((seed, as_then) for seed in (*accused_once, *endless_once))]:
+        rows, options = innocent_cluster(seed, **habits)
         assert accusations(rows, options) == set(), seed
 
 

@@ -40,8 +40,10 @@ def of_run(base, spec, schedule, nodes):
         yield from (f"option {fault.kind}.{name}" for name in fault.options if name != "pair")
         if fault.shape is not None:
             yield f"shape {fault.shape}"
-        if fault.target is not None and fault.target not in nodes:
+        if fault.target is not None and not {*fault.target.split(",")} <= nodes:
             yield f"target {fault.target}"
+        elif fault.target is not None and "," in fault.target:
+            yield "target of several names"
 
 
 @pytest.mark.slow

@@ -230,6 +230,8 @@ def test_targets_that_are_given_bound_those_that_are_drawn():
 
 def test_bounds_leave_out_what_nobody_promises_to_survive_unless_it_is_named():
     assert not any(KINDS[name].unpromised for name in swarm.swarm(spec()).kinds)
+    assert "leave" not in swarm.swarm(spec(policy="standalone")).kinds
+    assert "leave" in swarm.swarm(spec(policy="ha-database")).kinds
     assert "partition" in swarm.swarm(spec()).kinds
     assert "partition" not in swarm.swarm(spec(pairs=1)).kinds
     named = swarm.swarm(spec(pairs=1, nemeses=("partition", "destroy")))

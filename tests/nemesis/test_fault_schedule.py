@@ -117,6 +117,12 @@ def test_a_late_start_names_a_backup_to_be_and_is_held_back():
     assert nemesis.held_back(make(spec("kill"))) == frozenset()
 
 
+def test_where_no_broker_has_a_backup_one_or_two_join():
+    members = [node for node in plan(4) if node.configured == "master"]
+    targets = {make(spec("late-start"), members, seed).faults[0].target for seed in range(60)}
+    assert targets == {"b1", "c1", "d1", "b1,c1", "c1,d1"}
+
+
 def test_a_late_start_says_whom_it_suspends_and_for_how_long():
     late = Fault(kind="late-start", start_s=0, duration_s=3, target="a1", options={"suspends": ["b1", "c1"]})
     validate(Schedule(faults=(late,)), EVERYTHING, plan(3))

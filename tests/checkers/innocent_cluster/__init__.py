@@ -19,9 +19,12 @@ from innocent_cluster.world import World
 __all__ = ["Habits", "Row", "World", "innocent", "patience_with"]
 
 
-def innocent(seed: int) -> tuple[list[Row], CheckOptions]:
-    """One history, its rows without what is null, and what its brokers promised."""
-    world = World(seed)
+def innocent(seed: int, **habits: Any) -> tuple[list[Row], CheckOptions]:
+    """One history, its rows without what is null, and what its brokers promised.
+
+    ``habits`` are not drawn from the seed.
+    """
+    world = World(seed, habits=habits)
     return world.run(), patience_with(world.habits)
 
 

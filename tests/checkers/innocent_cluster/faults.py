@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from innocent_cluster.brokers import Broker
@@ -23,21 +25,28 @@ WORDS = {"partition": "lost", "slow": "slow over 500 ms", "stall": "stalled"}
 
 
 class Fault:
-    """One fault from its beginning to its healing."""
+    """One fault from its beginning to its healing; what is not given is drawn when it begins."""
 
-    def __init__(self, world: World, kind: str, label: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        kind: str,
+        label: str,
+        chance: random.Random | None = None,
+        brokers: Sequence[Broker] = (),
+    ) -> None:
         self.world, self.kind, self.label = world, kind, label
-        self.chance = world.chance
+        self.chance = chance or world.chance
         self.target = self.chance.choice(TARGETS)
         self.shape = self.chance.choice(SHAPES) if kind in LINKS else None
-        self.options = self._draw_options()
-        self.brokers: list[Broker] = []
+        self.options = {} if brokers else self._draw_options()
+        self.brokers = [*brokers]
         self.links: list[str] = []
 
     def run(self, duration: int) -> Script:
         """Begin, last, and end; healed early when the load ends."""
         world = self.world
-        self.brokers = self._find()
+        self.brokers = self.brokers or self._find()
         self._plan_links()
         self._row("invoke", self.kind)
         if not self.brokers:
@@ -49,6 +58,8 @@ class Fault:
             self._begin(broker)
         yield self.chance.choice([0, MS, 300 * MS])
         self._row("info", self.kind, bit=True, observed=self._observed(is_healed=False))
+        if self.kind == "leave":
+            return
         until = world.timeline.now + duration
         while world.timeline.now < until and not world.is_healing:
             yield 50 * MS
@@ -118,8 +129,9 @@ class Fault:
 
     def _begin(self, broker: Broker) -> None:
         world, kind = self.world, self.kind
-        if kind in KILLS:
-            world.kill(broker, cleanly=kind == "stop")
+        if kind in (*KILLS, "leave"):
+            if broker.role != "stopped":
+                world.kill(broker, cleanly=kind in ("stop", "leave"))
         elif kind == "pause":
             world.freeze(broker)
         elif kind in STORES:
@@ -160,7 +172,7 @@ class Fault:
         if kind in CLOCKS:
             skews = [0 if is_healed else broker.skew for broker in self.brokers]
             return {name: f"clock {skew / S:+g} s" for name, skew in zip(names, skews, strict=True)}
-        word = "gone" if kind in KILLS else "paused" if kind == "pause" else "left"
+        word = "gone" if kind in (*KILLS, "leave") else "paused" if kind == "pause" else "left"
         return dict.fromkeys(names, "running" if is_healed else word)
 
     def _row(

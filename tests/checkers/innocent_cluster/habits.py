@@ -61,6 +61,8 @@ class Habits:
     closes_groups: bool
     compares: bool
     redistributes: bool
+    joins: bool
+    leaves: bool
 
     @property
     def promises(self) -> Promises:
@@ -80,7 +82,7 @@ class Habits:
         )
 
 
-def drawn(chance: random.Random, *, redistributes: bool) -> Habits:
+def drawn(chance: random.Random, *, redistributes: bool, joins: bool, leaves: bool) -> Habits:
     """Most of everything is left out of every history."""
 
     def often(share: float) -> bool:
@@ -132,6 +134,8 @@ def drawn(chance: random.Random, *, redistributes: bool) -> Habits:
         closes_groups=often(0.3),
         compares=often(0.3),
         redistributes=redistributes,
+        joins=joins,
+        leaves=leaves,
     )
 
 

@@ -36,7 +36,13 @@ class World:
     ) -> None:
         self.chance = random.Random(f"innocent cluster {seed}")
         self._moves = random.Random(f"moves of an innocent cluster {seed}")
-        self.habits: Habits = drawn(self.chance, redistributes=self._moves.random() < 0.3)
+        self._members = random.Random(f"members of an innocent cluster {seed}")
+        self.habits: Habits = drawn(
+            self.chance,
+            redistributes=self._moves.random() < 0.3,
+            joins=self._members.random() < 0.3,
+            leaves=self._members.random() < 0.2,
+        )
         self.culprit = Culprit(self, misdeed)
         if self.culprit.misdeed is not None:
             self.habits = dataclasses.replace(self.habits, **self.culprit.misdeed.habits)
@@ -47,6 +53,7 @@ class World:
         self.readers: dict[Session, Consumer] = {}
         self.at_end: list[Answer] = []
         self.struck: set[Broker] = set()
+        self._left: list[Broker] = []
         self.is_ending = self.is_healing = self.is_leaving = self.is_finishing = self.is_over = False
         self.quiet_checks = 2 + self.habits.redelivery // (50 * MS) * 2
         self._numbers: Counter[str] = Counter()
@@ -351,16 +358,19 @@ class World:
         self.recording.add(HARNESS, "info", "phase", value=value)
 
     def _test(self) -> Script:
+        joining = self._joining()
         for pair in self.pairs:
-            self.activate(pair.brokers[0])
-            for broker in pair.brokers[1:]:
-                broker.role = "backup"
-                self.monitor(broker, "backup")
+            if pair not in joining:
+                self.activate(pair.brokers[0])
+                for broker in pair.brokers[1:]:
+                    broker.role = "backup"
+                    self.monitor(broker, "backup")
             self.timeline.spawn(self._elect(pair))
         yield 100 * MS
         self.phase("load")
         load = self.chance.choice([1, 2, 4]) * S
         faults = self._begin_faults(load)
+        faults += self._begin_changes(load, joining)
         self._begin_clients()
         if self.habits.redistributes and self.culprit.misdeed is None:
             self.timeline.spawn(self._redistribute())
@@ -386,6 +396,8 @@ class World:
         self.phase("drain")
         yield from self._drain()
         self._resurrect()
+        for broker in self._left:
+            self.restart(broker)
         self.phase("browse")
         for _ in range(2 if self.habits.reads_twice else 1):
             for pair in self.pairs:
@@ -439,6 +451,36 @@ class World:
 
             begun.append(self.timeline.spawn(begin()))
         return begun
+
+    def _joining(self) -> list[Pair]:
+        """Return the pairs that join under the load: any but the first."""
+        others = self.pairs[1:]
+        if not (self.habits.joins and others and self.culprit.misdeed is None):
+            return []
+        return self._members.sample(others, self._members.randint(1, len(others)))
+
+    def _begin_changes(self, load: int, joining: list[Pair]) -> list[Answer]:
+        """Begin the joining of these pairs, and the leaving of a broker that has a backup."""
+        begun = []
+        chance = self._members
+        if joining:
+            brokers = [broker for pair in joining for broker in pair.brokers]
+            join = Fault(self, "late-start", "late-start-0", chance, brokers)
+            begun.append(self.timeline.spawn(join.run(round(load * chance.uniform(0.1, 0.7)))))
+        staying = [pair for pair in self.pairs if pair not in joining]
+        if self.habits.leaves and self.habits.brokers > 1 and self.culprit.misdeed is None:
+            start = round(load * chance.uniform(0.1, 0.8))
+            begun.append(self.timeline.spawn(self._leave(chance.choice(staying), start)))
+        return begun
+
+    def _leave(self, pair: Pair, start: int) -> Script:
+        """One broker of a pair leaves for good, if its data can go on without it."""
+        yield start
+        leaving = [one for one in pair.brokers if one not in self.struck and one.role in ("live", "backup")]
+        if len(leaving) == len(pair.brokers) and pair.successors:
+            broker = self._members.choice(leaving)
+            self._left.append(broker)
+            yield from Fault(self, "leave", "leave-0", self._members, [broker]).run(0)
 
     def _begin_clients(self) -> None:
         workloads, chance = self.habits.workloads, self.chance
