@@ -22,7 +22,7 @@ packets. "stall" is the word for what a client sees.
 """
 
 DATAGRAM_PRIMITIVES: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
-"""The link faults that hit datagrams; only the simulation can do them."""
+"""The link faults that hit datagrams; on real machines only loss can be made."""
 
 CHANCE_DEFAULT: Final = 0.3
 """The probability that a datagram is lost, doubled or overtaken, if the fault has no ``chance``."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,7 +43,15 @@ class SlowTarget:
     rate_bytes_s: float | None = None
 
 
-def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
+@dataclass(frozen=True, slots=True)
+class LossySource:
+    """An address *from* which datagrams are lost, each with the probability ``chance``."""
+
+    source: str
+    chance: float
+
+
+def ruleset(hit: Mapping[str, Iterable[Any]]) -> str:
     """Return the ``nft`` script for faults: primitive -> the addresses that packets come from.
 
     cut
@@ -56,6 +64,8 @@ def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
         segments that carry data (and datagrams) are dropped, bare handshakes and acknowledgements
         pass: the peer seems to be there and never says anything. Written as "PSH set, or longer
         than any bare segment", because a packet filter does not see a payload's length.
+    datagram-loss
+        some datagrams of each LossySource are dropped.
     """
     lines = [f"table {TABLE} {{}}", f"delete table {TABLE}"]
     rules = [f"ip saddr {source} counter drop" for source in hit.get("cut", ())]
@@ -67,6 +77,10 @@ def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
         # 20 bytes of IP header and at most 60 of TCP header carry no payload beyond 80.
         rules.append(f"ip saddr {source} meta l4proto tcp ip length > 80 counter drop")
         rules.append(f"ip saddr {source} meta l4proto udp counter drop")
+    for lossy in hit.get("datagram-loss", ()):
+        thousandths = max(1, round(lossy.chance * 1000))
+        some = f"numgen random mod 1000 < {thousandths} " if thousandths < 1000 else ""
+        rules.append(f"ip saddr {lossy.source} meta l4proto udp {some}counter drop")
     if rules:
         lines += [
             f"table {TABLE} {{",
@@ -120,10 +134,10 @@ class Firewall(Part):
     """The rules of this network namespace.
 
     "cut", "reset" and "stall" ask for the addresses whose packets are hit here; "slow" asks for a
-    SlowTarget for each address.
+    SlowTarget for each address, and "datagram-loss" for a LossySource.
     """
 
-    primitives = ("cut", "reset", "stall", "slow")
+    primitives = ("cut", "reset", "stall", "datagram-loss", "slow")
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -133,8 +147,9 @@ class Firewall(Part):
 
     def wanted(self, asked: PartFault) -> Any:
         """Return what the harness sent for a fault. Raises TypeError for anything else."""
-        slowed = asked.primitive == "slow"
-        return tuple(SlowTarget(**one) if slowed else one for one in asked.wanted)
+        kinds: dict[str, Callable[..., Any]] = {"slow": SlowTarget, "datagram-loss": LossySource}
+        kind = kinds.get(asked.primitive)
+        return tuple(asked.wanted if kind is None else (kind(**one) for one in asked.wanted))
 
     def apply(self, in_force: Sequence[PartFault], changed: PartFault) -> None:
         """Put exactly these faults in force.
@@ -174,13 +189,18 @@ def missing() -> dict[str, str]:
 
     It is tried out in this namespace, on the loopback device.
     """
-    answers = {"cut": "", "slow": ""}
+    answers = {"cut": "", "datagram-loss": "", "slow": ""}
     probe = {"cut": ["192.0.2.1"], "reset": ["192.0.2.2"], "stall": ["192.0.2.3"]}
     try:
         _tool(["nft", "-f", "-"], ruleset(probe))
         _tool(["nft", "-f", "-"], ruleset({}))
     except OSError as error:
         answers["cut"] = f"no packet filter rules in containers: {error}"
+    try:
+        _tool(["nft", "-f", "-"], ruleset({"datagram-loss": [LossySource("192.0.2.1", 0.5)]}))
+        _tool(["nft", "-f", "-"], ruleset({}))
+    except OSError as error:
+        answers["datagram-loss"] = f"no rules with random numbers in containers: {error}"
     try:
         _tool(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
     except OSError as error:

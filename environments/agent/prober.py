@@ -50,10 +50,11 @@ class _Echo(asyncio.Protocol):
 
 
 class _Arrivals(asyncio.DatagramProtocol):
-    """The datagrams that arrived, "<nonce> <sent, monotonic ns>", each with the time it took."""
+    """The datagrams that arrived, "<nonce> <sent, monotonic ns>", as counts and shortest times."""
 
     def __init__(self) -> None:
         self.delay_ns: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:  # noqa: ARG002 - asyncio's signature
         now = time.monotonic_ns()
@@ -61,8 +62,10 @@ class _Arrivals(asyncio.DatagramProtocol):
             nonce, sent = data.decode("ascii").split(" ")
             delay = now - int(sent)
             self.delay_ns[nonce] = min(delay, self.delay_ns.get(nonce, delay))
+            self.counts[nonce] = self.counts.get(nonce, 0) + 1
             if len(self.delay_ns) > ARRIVALS_MAX:
-                del self.delay_ns[next(iter(self.delay_ns))]
+                oldest = next(iter(self.delay_ns))
+                del self.delay_ns[oldest], self.counts[oldest]
 
 
 class Prober:
@@ -81,13 +84,16 @@ class Prober:
             lambda: self._arrivals, local_addr=(host, port)
         )
 
-    def arrived(self, nonces: list[str]) -> dict[str, float | None]:
-        """Return how long each datagram took by the clocks of both ends, in milliseconds.
+    def arrived(self, nonces: list[str]) -> dict[str, tuple[float, int] | None]:
+        """Return how long the fastest datagram took, and how many arrived, for each nonce.
 
-        None stands for a datagram that did not arrive.
+        The time is in milliseconds by the clocks of both ends. None: no datagram arrived.
         """
         found = {nonce: self._arrivals.delay_ns.get(nonce) for nonce in nonces}
-        return {nonce: None if delay is None else delay / 1e6 for nonce, delay in found.items()}
+        return {
+            nonce: None if delay is None else (delay / 1e6, self._arrivals.counts[nonce])
+            for nonce, delay in found.items()
+        }
 
     async def probe(
         self, targets: Mapping[str, str], timeout_s: float, port: int = PROBE_PORT

@@ -59,7 +59,9 @@ def make_known(
         wanted.append((plan, service.image(client, tell), service.options))
     if publish is None:
         publish = _must_publish(client)
-    network, subnet = create_network(client, deployment.run, internal=not publish)
+    # A firewall of the engine drops multicasts that cross an internal network.
+    broadcasts = any(plan.broadcasts for plan in plans)
+    network, subnet = create_network(client, deployment.run, internal=not (publish or broadcasts))
     token = secrets.token_hex(16)
     with contextlib.ExitStack() as reserved:  # until all ports are chosen, so that none is given twice
         for number, (plan, chosen, special) in enumerate(wanted):

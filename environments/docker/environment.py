@@ -55,6 +55,11 @@ class DockerEnvironment(MachinesEnvironment):
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Return why this cluster cannot be deployed here, and where it can be; "" if it can."""
+        if any(node.meets for node in nodes):
+            return (
+                "brokers cannot find each other by files, because containers share no directory: use "
+                "--environment simulation or local"
+            )
         return file_store.refuses(nodes) or database_server.refuses(nodes)
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:

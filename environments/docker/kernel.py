@@ -10,24 +10,27 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
+from typing import Final
 
 _SLOW = ("NET_SCH_NETEM", "NET_SCH_PRIO", "NET_CLS_U32")
 _CUT = ("NF_TABLES", "NF_TABLES_INET", "NFT_REJECT")
+_LOSS = (*_CUT[:2], "NFT_NUMGEN")
+
+_NEEDS: Final = {"cut": _CUT, "datagram-loss": _LOSS, "slow": _SLOW}
 
 
 def missing(root: Path = Path("/")) -> dict[str, str]:
-    """Return why "cut" and "slow" cannot work, by the kernel's own list of options.
+    """Return why some faults of links cannot work, by the kernel's own list of options.
 
     The reason is "" where nothing speaks against them.
     """
     settings = _settings(root)
     if settings is None:
-        return {"cut": "", "slow": ""}
-    lacking = [name for name in (*_CUT, *_SLOW) if name not in settings]
-    absent = {name: f"no {name.removeprefix('NET_').lower()} in this kernel" for name in lacking}
+        return dict.fromkeys(_NEEDS, "")
+    lacking = {fault: [name for name in names if name not in settings] for fault, names in _NEEDS.items()}
     return {
-        "cut": next((absent[name] for name in _CUT if name in absent), ""),
-        "slow": next((absent[name] for name in _SLOW if name in absent), ""),
+        fault: f"no {names[0].removeprefix('NET_').lower()} in this kernel" if names else ""
+        for fault, names in lacking.items()
     }
 
 

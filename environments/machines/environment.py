@@ -51,6 +51,7 @@ from harness.interface import (
 )
 
 NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data", "copy-data")
+_STREAMS_TOO: Final = "netem would hit connections, too; use --environment simulation"
 LOG_POLL_S: Final = 0.2
 
 _log = logging.getLogger(__name__)
@@ -118,6 +119,8 @@ class MachinesEnvironment(RealEnvironment):
         answers = {**SIMULATED_ONLY, **dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES, *furnished), "")}
         for primitive in ("cut", "reset", "stall"):
             answers[primitive] = missing.get("cut", "")
+        answers |= dict.fromkeys(("datagram-duplicate", "datagram-reorder"), _STREAMS_TOO)
+        answers["datagram-loss"] = missing.get("datagram-loss", "")
         if missing.get("slow"):
             answers["slow"] = (
                 f"{missing['slow']}: links between brokers cannot be slowed, only those of client zones"
@@ -365,7 +368,7 @@ class MachinesEnvironment(RealEnvironment):
         if what == "pause" or self._part(what) is not None:
             if links or not nodes:
                 raise UsageError(f"{what}: takes nodes, no links")
-        elif what in LINK_PRIMITIVES:
+        elif what in (*LINK_PRIMITIVES, "datagram-loss"):
             if nodes or not links:
                 raise UsageError(f"{what}: takes links, no nodes")
         elif what != "probe":

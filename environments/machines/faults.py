@@ -178,7 +178,10 @@ def link_faults(
             }
             found.setdefault(link.source, {}).setdefault("slow", []).append(slow)
         else:
-            found.setdefault(link.target, {}).setdefault(primitive, []).append(nodes[link.source].address)
+            source: Any = nodes[link.source].address
+            if primitive == "datagram-loss":
+                source = {"source": source, "chance": condition.loss}
+            found.setdefault(link.target, {}).setdefault(primitive, []).append(source)
     return found
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from environments.agent.prober import clock
+from environments.agent.prober import DATAGRAMS, clock
 from environments.link_condition import link_name
 from environments.machines.node import Node, NodeDownError
 from harness.interface import Link
@@ -32,9 +32,9 @@ Lost packets of a handshake are sent again after a second, so waiting longer is 
 _CLOCK_ASKS: Final = 5
 
 _AGAIN_MAX: Final = 2
-"""The number of further tries for a link that seems slow.
+"""The number of further tries for a link that seems slow or lossy.
 
-A busy machine is slow once, a slowed link each time.
+A busy machine is slow once, a slowed link each time. The same holds for lost datagrams.
 """
 
 
@@ -42,7 +42,7 @@ async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
     """Return what each link between machines does now: link name -> phrase."""
     found = await _once(nodes, links)
     for _ in range(_AGAIN_MAX):
-        doubtful = [link for link in links if found[link_name(link)].startswith("slow ")]
+        doubtful = [link for link in links if found[link_name(link)].startswith(("slow ", "lossy "))]
         if not doubtful:
             break
         again = await _once(nodes, doubtful)
@@ -63,9 +63,9 @@ async def _once(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
             return {}
         return {Link(source, target): seen for target, seen in found.items()}
 
-    async def at_target(target: str, nonces: list[str]) -> dict[str, float | None]:
+    async def at_target(target: str, nonces: list[str]) -> dict[str, tuple[float, int] | None]:
         try:
-            arrived: dict[str, float | None] = await nodes[target].ask("arrived", nonces=nonces)
+            arrived: dict[str, tuple[float, int] | None] = await nodes[target].ask("arrived", nonces=nonces)
         except NodeDownError:
             return {}
         return arrived
@@ -76,21 +76,23 @@ async def _once(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
     nonces: dict[str, list[str]] = {}
     for link, one in seen.items():
         nonces.setdefault(link.target, []).append(one["nonce"])
-    delays_ms: dict[str, float | None] = {}
+    arrivals: dict[str, tuple[float, int] | None] = {}
     for arrived in await asyncio.gather(*(at_target(target, wanted) for target, wanted in nonces.items())):
-        delays_ms.update(arrived)
+        arrivals.update(arrived)
     ends = {end for link in seen for end in (link.source, link.target)}
     clocks = dict(zip(ends, await asyncio.gather(*(_clock(nodes[end]) for end in ends)), strict=True))
 
-    def delay_ms(link: Link) -> float | None:
+    def state(link: Link) -> str:
+        if link not in seen:
+            return "lost"
         (wrong, since), (also, until) = clocks[link.source], clocks[link.target]
-        found = delays_ms.get(seen[link]["nonce"])
-        return None if found is None else found - (until - since) - (wrong + also)
+        found = arrivals.get(seen[link]["nonce"])
+        if found is None:
+            return phrase(seen[link]["connection"], None)
+        delay_ms, count = found
+        return phrase(seen[link]["connection"], delay_ms - (until - since) - (wrong + also), count)
 
-    return {
-        link_name(link): "lost" if link not in seen else phrase(seen[link]["connection"], delay_ms(link))
-        for link in links
-    }
+    return {link_name(link): state(link) for link in links}
 
 
 async def _clock(node: Node) -> tuple[float, float]:
@@ -109,13 +111,15 @@ async def _clock(node: Node) -> tuple[float, float]:
     return min(found)
 
 
-def phrase(connection: str, delay_ms: float | None) -> str:
+def phrase(connection: str, delay_ms: float | None, count: int = DATAGRAMS) -> str:
     """Return the word for the state of one direction.
 
-    ``connection`` says how a connection went, ``delay_ms`` how long the fastest datagram took at
-    least (None: none arrived).
+    ``connection`` says how a connection went, ``delay_ms`` how long the fastest of ``count``
+    datagrams that arrived took at least (None: none arrived).
     """
     if delay_ms is not None:
         # This direction is open: whatever happened to the connection happened on the way back.
-        return f"slow {delay_ms:.0f} ms" if delay_ms >= SLOW_MS else "open"
+        if delay_ms >= SLOW_MS:
+            return f"slow {delay_ms:.0f} ms"
+        return "open" if count >= DATAGRAMS else f"lossy {DATAGRAMS - count} of {DATAGRAMS}"
     return "refused" if connection == "refused" else "lost"

@@ -19,13 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import requests
 
 from environments import payload
 from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import SlowTarget, disciplines, ruleset
-from environments.agent.prober import Prober, clock
+from environments.agent.prober import DATAGRAMS, Prober, clock
 from environments.board import FaultBoard
 from environments.docker import base_image, clean, deployment, engine, environment, image, kernel
 from environments.docker.container import Container
@@ -84,6 +85,17 @@ def test_a_stall_lets_handshakes_pass():
     found = rules(stall=["10.0.0.2"])
     assert found
     assert all("psh" in rule or "length" in rule or "udp" in rule for rule in found)
+
+
+def test_some_or_all_datagrams_of_a_source_are_lost_and_no_connection_is_touched(tools):
+    under_test = firewall.Firewall("eth0")
+    lossy = [{"source": "10.0.0.2", "chance": 0.3}, {"source": "10.0.0.3", "chance": 1.0}]
+    (loss,) = broken(under_test, **{"datagram-loss": lossy})
+    under_test.apply([loss], loss)
+    assert [line.strip() for line in tools[0][1].splitlines() if "saddr" in line] == [
+        "ip saddr 10.0.0.2 meta l4proto udp numgen random mod 1000 < 300 counter drop",
+        "ip saddr 10.0.0.3 meta l4proto udp counter drop",
+    ]
 
 
 def test_overlapping_cuts_are_one_rule_and_a_cut_beats_a_reset(tools):
@@ -207,7 +219,7 @@ def test_a_kernel_without_netem_is_told_by_its_name(monkeypatch):
         )
 
     monkeypatch.setattr(firewall.subprocess, "run", run)
-    assert firewall.missing() == {"cut": "", "slow": "no sch_netem in this kernel"}
+    assert firewall.missing() == {"cut": "", "datagram-loss": "", "slow": "no sch_netem in this kernel"}
 
 
 def test_java_for_brokers_of_others_comes_from_a_newer_debian_than_our_own_image(monkeypatch):
@@ -318,7 +330,8 @@ def test_a_kernel_that_tells_is_believed_before_there_are_containers(tmp_path, c
         (tmp_path / "proc").mkdir()
         text = common + "CONFIG_NET_CLS_U32=m\n" + config
         (tmp_path / "proc" / "config.gz").write_bytes(gzip.compress(text.encode()))
-    assert kernel.missing(tmp_path) == {"cut": "", "slow": slow}
+    loss = "" if config is None else "no nft_numgen in this kernel"
+    assert kernel.missing(tmp_path) == {"cut": "", "datagram-loss": loss, "slow": slow}
 
 
 # ---- images
@@ -451,12 +464,28 @@ def test_no_port_of_this_host_is_given_twice(monkeypatch):
 
     monkeypatch.setattr(deployment, "reserve_port", reserve)
     network = SimpleNamespace(name="n"), ipaddress.IPv4Network("172.18.0.0/16")
-    monkeypatch.setattr(deployment, "create_network", lambda *_, **__: network)
+    networks = []
+    monkeypatch.setattr(
+        deployment, "create_network", lambda *_, internal: networks.append(internal) or network
+    )
     made = Deployment("run", lambda: None)
     plans = [NodePlan(name=name, pair="a", configured="master", ports={"stomp": 1}) for name in ("a1", "a2")]
     deployment.make_known(None, made, plans, "image", print, services=(), options={}, publish=True, homes={})
     given = [port for node in made.nodes.values() for port in node.machine.published.values()]
     assert len(given) == len(set(given)) == 4
+    for broadcasts in (False, True):
+        some = [msgspec.structs.replace(plans[0], broadcasts=broadcasts)]
+        made = Deployment("run", lambda: None)
+        deployment.make_known(
+            None, made, some, "image", print, services=(), options={}, publish=False, homes={}
+        )
+    assert networks == [False, True, False], "multicasts do not cross an internal network"
+
+
+def test_brokers_that_find_each_other_by_files_are_refused():
+    node = NodePlan(name="a1", pair="a", configured="standalone", ports={}, meets=True)
+    refusal = DockerEnvironment().refuses([node])
+    assert refusal.startswith("brokers cannot find each other by files, because containers share no dir")
 
 
 def things(**containers):
@@ -530,18 +559,20 @@ def test_node_addresses_are_fixed_by_their_number():
 
 
 @pytest.mark.parametrize(
-    ("connection", "delay_ms", "expected"),
+    ("connection", "delay_ms", "count", "expected"),
     [
-        ("open", 0.05, "open"),
-        ("lost", 0.05, "open"),  # only the way back is cut
-        ("open", 120.4, "slow 120 ms"),
-        ("lost", None, "lost"),
-        ("silent", None, "lost"),
-        ("refused", None, "refused"),
+        ("open", 0.05, 5, "open"),
+        ("lost", 0.05, 5, "open"),  # only the way back is cut
+        ("open", 0.05, 2, "lossy 3 of 5"),
+        ("open", 120.4, 2, "slow 120 ms"),  # the others may still come
+        ("open", None, 0, "lost"),
+        ("lost", None, 0, "lost"),
+        ("silent", None, 0, "lost"),
+        ("refused", None, 0, "refused"),
     ],
 )
-def test_one_direction_is_told_from_the_other(connection, delay_ms, expected):
-    assert probes.phrase(connection, delay_ms) == expected
+def test_one_direction_is_told_from_the_other(connection, delay_ms, count, expected):
+    assert probes.phrase(connection, delay_ms, count) == expected
 
 
 class OtherMachine:
@@ -557,7 +588,7 @@ class OtherMachine:
             return {"clock": "another", "ms": time.monotonic_ns() / 1e6 + self.ahead_ms}
         if operation == "probe":
             return {target: {"connection": "open", "nonce": target} for target in asked["targets"]}
-        return dict.fromkeys(asked["nonces"], self.delay_ms)
+        return dict.fromkeys(asked["nonces"], (self.delay_ms, DATAGRAMS))
 
 
 @pytest.mark.parametrize(("until_ms", "took_ms"), [(-5e7, 0.3), (5e7, 0.3), (5e7, 200.0)])
@@ -608,8 +639,8 @@ def test_a_link_with_a_limited_rate_is_slow():
         _, port = relay.get_extra_info("sockname")
         found = await source.probe({"a2": "127.0.0.1"}, 0.8, port)
         await asyncio.sleep(0.1)
-        (delay_ms,) = target.arrived([found["a2"]["nonce"]]).values()
-        assert probes.phrase(found["a2"]["connection"], delay_ms).startswith("slow ")
+        ((delay_ms, count),) = target.arrived([found["a2"]["nonce"]]).values()
+        assert probes.phrase(found["a2"]["connection"], delay_ms, count).startswith("slow ")
 
     asyncio.run(test())
 

@@ -132,11 +132,12 @@ class OwnSystem(AdminClients):
         policy = POLICIES[spec.policy]
         in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
-        broadcasts = any(
-            name.startswith(BROADCASTS) and name.endswith(".group-address")
+        groups = {
+            name.rpartition(".")[2]
             for values in spec.properties.values()
             for name in values
-        )
+            if name.startswith(BROADCASTS)
+        }
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -149,7 +150,8 @@ class OwnSystem(AdminClients):
                 after=policy.after(pair, number),
                 database=database,
                 commands=policy.commands,
-                broadcasts=broadcasts,
+                broadcasts="group-address" in groups,
+                meets="jgroups-file" in groups,
             )
             for pair, number, role in policy.layout(spec)
         )
