@@ -186,15 +186,15 @@ def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
     """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]
-    others = [node.name for node in nodes[1:] if node.broker]
-    candidates = named or backups or others
+    later = [node.name for node in nodes[1:] if node.broker]
+    candidates = named or backups or later
     if not candidates:
         raise UsageError(f"late-start: {len(nodes)} node is too few, one must start with the load")
-    several = [] if named or backups else [f"{one},{other}" for one, other in itertools.pairwise(others)]
+    couples = [] if named or backups else [",".join(couple) for couple in itertools.pairwise(later)]
     duration_s = min(spec.interval_s / 2 + spec.duration_s, spec.time_limit_s / 2)
     return Fault(
         kind="late-start",
         start_s=0.0,
         duration_s=round(duration_s, 3),
-        target=chance.choice([*candidates, *several]),
+        target=chance.choice([*candidates, *couples]),
     )

@@ -79,8 +79,8 @@ def ruleset(hit: Mapping[str, Iterable[Any]]) -> str:
         rules.append(f"ip saddr {source} meta l4proto udp counter drop")
     for lossy in hit.get("datagram-loss", ()):
         thousandths = max(1, round(lossy.chance * 1000))
-        some = f"numgen random mod 1000 < {thousandths} " if thousandths < 1000 else ""
-        rules.append(f"ip saddr {lossy.source} meta l4proto udp {some}counter drop")
+        condition = f"numgen random mod 1000 < {thousandths} " if thousandths < 1000 else ""
+        rules.append(f"ip saddr {lossy.source} meta l4proto udp {condition}counter drop")
     if rules:
         lines += [
             f"table {TABLE} {{",

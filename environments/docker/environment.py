@@ -55,7 +55,7 @@ class DockerEnvironment(MachinesEnvironment):
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Return why this cluster cannot be deployed here, and where it can be; "" if it can."""
-        if any(node.meets for node in nodes):
+        if any(node.finds_by_files for node in nodes):
             return (
                 "brokers cannot find each other by files, because containers share no directory: use "
                 "--environment simulation or local"

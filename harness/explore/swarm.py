@@ -243,7 +243,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         faults = _with_conditions(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
     if swarm.bounded:
-        faults = [_of_one(fault) if kinds.get(fault.kind).for_good else fault for fault in faults]
+        faults = [_limited_to_one(fault) if kinds.get(fault.kind).for_good else fault for fault in faults]
     if swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen):
         faults = [_brisk(fault) for fault in faults]
     if chance.random() < 0.5:
@@ -448,7 +448,7 @@ def _mild(fault: Fault) -> bool:
     return kinds.get(fault.kind).mild and RATE not in fault.options
 
 
-def _of_one(fault: Fault) -> Fault:
+def _limited_to_one(fault: Fault) -> Fault:
     """Return the same fault of one broker: if all left for good, no promise would be kept."""
     return msgspec.structs.replace(fault, target="one")
 

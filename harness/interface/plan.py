@@ -69,7 +69,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     announced: tuple[str, ...] = ()  # ports that peers use by the node's name and the announced number
     commands: tuple[str, ...] = ()  # an administrator's commands that its broker takes besides a stop
     broadcasts: bool = False  # its broker sends datagrams to find others
-    meets: bool = False  # its broker finds others by files, in a directory that all of them must share
+    finds_by_files: bool = False  # its broker finds others by files in a directory that all share
     disk: bool = False  # its data lies on a breakable disk of its own, made by the environment if need be
 
     @property

@@ -483,7 +483,7 @@ def test_no_port_of_this_host_is_given_twice(monkeypatch):
 
 
 def test_brokers_that_find_each_other_by_files_are_refused():
-    node = NodePlan(name="a1", pair="a", configured="standalone", ports={}, meets=True)
+    node = NodePlan(name="a1", pair="a", configured="standalone", ports={}, finds_by_files=True)
     refusal = DockerEnvironment().refuses([node])
     assert refusal.startswith("brokers cannot find each other by files, because containers share no dir")
 

@@ -151,7 +151,7 @@ class OwnSystem(AdminClients):
                 database=database,
                 commands=policy.commands,
                 broadcasts="group-address" in groups,
-                meets="jgroups-file" in groups,
+                finds_by_files="jgroups-file" in groups,
             )
             for pair, number, role in policy.layout(spec)
         )
