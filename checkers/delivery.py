@@ -26,6 +26,7 @@ from checkers.clocks import Clocks
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
+from checkers.interests import Interests
 from checkers.lifecycle import Lives, as_sent
 from checkers.links import UnderWay
 from checkers.owed import Custody, OwedMessages, owed
@@ -143,6 +144,7 @@ class RuleContext:
     deaths: Deaths = field(default_factory=Deaths)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     temporaries: Temporaries = field(default_factory=Temporaries)
+    interests: Interests = field(default_factory=Interests)
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
     drained_ns: Mapping[int, int] = field(default_factory=dict)
@@ -180,7 +182,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
-    of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries)
+    of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries, asked.interests)
     certain = (lives.sent != NONE) & (lives.ok != NONE) & of.owed
     lapsed = lapses(rows, asked.ends, asked.promises)
     left = owed(rows, asked.custody(lapsed), places, lives.sent, certain, lives.stored)

@@ -400,6 +400,17 @@ class Excuses:
             if self._can_cause(effect, window)
         ]
 
+    def may_cut(self, begin: int, end: int, brokers: Collection[str]) -> bool:
+        """Return whether one of these brokers may not have heard another between two moments (ns).
+
+        The reason is an effect that can silence them, or a link of theirs. It was in force then, or
+        had ended less than the recovery bound before.
+        """
+        return any(
+            effect.begin <= end and self._over(effect, begin) >= begin and self._can_silence(effect, brokers)
+            for effect in self.effects
+        )
+
     def excuses(self, window: Window) -> bool:
         """Return whether the effects explain a window.
 
@@ -417,14 +428,17 @@ class Excuses:
         return end if effect.end is None else effect.end + int(self.options.recovery_bound_s * 1e9)
 
     def _can_cause(self, effect: Effect, window: Window) -> bool:
+        if self._can_silence(effect, window.brokers):
+            return True
+        return effect.fault_kind.silence == "votes" and self._votes_may_be_needed(effect, window)
+
+    def _can_silence(self, effect: Effect, brokers: Collection[str]) -> bool:
         silence, promises = effect.fault_kind.silence, self.options.broker
         if silence == "wall clock":
             silence = "none" if promises.monotonic_clocks else "pair"
         if silence in ("none", "anywhere"):
             return silence == "anywhere"
-        if not promises.independent_pairs or self.pairs.may_touch(effect, window.brokers):
-            return True
-        return silence == "votes" and self._votes_may_be_needed(effect, window)
+        return not promises.independent_pairs or self.pairs.may_touch(effect, brokers)
 
     def _votes_may_be_needed(self, effect: Effect, window: Window) -> bool:
         """Return whether the pair changed its roles around the window, under the effect."""

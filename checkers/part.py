@@ -45,6 +45,7 @@ from checkers.closings import Closings
 from checkers.deaths import Deaths
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Instance
+from checkers.interests import Interests
 from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
 from checkers.ordinary import Ordinary, split_ordinary
 from checkers.owed import died_unread, died_untaken
@@ -89,6 +90,7 @@ class Question:
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     choosers: SelectiveQueues = field(default_factory=SelectiveQueues)
     temporaries: Temporaries = field(default_factory=Temporaries)
+    interests: Interests = field(default_factory=Interests)
     consumers: queues.Consumers = field(default_factory=queues.Consumers)
     ordered: bool = True
     """True if the test promises order."""
@@ -131,6 +133,7 @@ class Question:
             deaths=self.deaths,
             subscriptions=self.subscriptions,
             temporaries=self.temporaries,
+            interests=self.interests,
             clocks=self.clocks,
             last_ns=self.last_ns,
             drained_ns=self.drained_ns,

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from checkers.ends import Ends
+from checkers.interests import Interests
 from checkers.lifecycle import Lives
 from checkers.rows import (
     BROWSE,
@@ -57,6 +58,7 @@ def recipients(
     ends: Ends,
     subscriptions: Subscriptions,
     temporaries: Temporaries,
+    interests: Interests,
 ) -> Recipients:
     """Return the recipients of whole messages."""
     owed = np.ones(rows.messages, dtype=bool)
@@ -73,6 +75,7 @@ def recipients(
     number = subscriptions.number(places.named)[lives.place]
     of_topics = topics[lives.place]
     owed[of_topics] = owed_to_subscriptions(number, lives.since, subscriptions, selection)[of_topics]
+    owed &= interests.known(rows, places, lives.since, number, subscriptions)
     return Recipients(
         owed,
         _earlier(rows, lives, ends, subscriptions, number),

@@ -416,10 +416,14 @@ class History:
         return best
 
     @functools.cached_property
+    def effects(self) -> list[Effect]:
+        """The effects of faults, certain or possible."""
+        return effects(records(r for r in self.control if r["process"] == NEMESIS))
+
+    @functools.cached_property
     def clock_effects(self) -> list[Effect]:
         """The effects, certain or possible, of faults that can make the clocks of brokers wrong."""
-        faults = records(r for r in self.control if r["process"] == NEMESIS)
-        return [effect for effect in effects(faults) if effect.fault_kind.clocks]
+        return [effect for effect in self.effects if effect.fault_kind.clocks]
 
     @functools.cached_property
     def pairs(self) -> Pairs:

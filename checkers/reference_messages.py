@@ -72,7 +72,7 @@ def _left_out(history: History, m: PlainMessage, options: CheckOptions) -> Itera
     """Find whether a message is lost for its subscription: skipped, or not copied."""
     if not m.sends:
         return
-    if is_owed(history, m):
+    if is_owed(history, m, options):
         if options.broker.atomic and is_not_copied(history, m, options):
             yield m.instance("lost", m.sends[0]["index"], "not copied")
     elif m.ok is not None and is_skipped(history, m, options, m.ok):

@@ -523,7 +523,7 @@ def left_over(
     be anywhere, unless a store keeps what expires: then a message that had certainly expired before
     the drain must be there.
     """
-    if not m.sends or m.ok is None or not is_owed(history, m):
+    if not m.sends or m.ok is None or not is_owed(history, m, options):
         return
     expiring = may_have_expired(history, m)
     if expiring and not (options.broker.keeps_expired and had_expired(history, m)):

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import over, stored_from
+from checkers.excuses import Excuses
+from checkers.reference_attempts import of_one_node, over, stored_from
 from checkers.reference_temporaries import is_anothers, lives_on
 from checkers.schema import TEMPORARY, TOPIC, json_object
+from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
     from checkers.reference import History, PlainMessage
@@ -43,8 +45,11 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
             yield from ({**r, "queue": place} for place in own_places or [topic])
 
 
-def is_owed(history: History, m: PlainMessage) -> bool:
-    """Return whether a message is owed to its place; to a lasting queue every message is."""
+def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = None) -> bool:
+    """Return whether a message is owed to its place; to a lasting queue every message is.
+
+    With ``options``, a broker of another node that took it must have known of the subscription.
+    """
     if (m.queue or "").startswith(TEMPORARY):
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
@@ -61,7 +66,9 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     since = None
     for r in subscribes:
         answer = answer_to(history, r)
-        if r["index"] > ended and answer is not None and answer["type"] == "ok":
+        if r["index"] <= ended or answer is None or answer["type"] != "ok":
+            continue
+        if options is None or _news_had_come(history, m, r, answer, options):
             since = answer["index"] if since is None else min(since, answer["index"])
     selectors, sent = [asked_selector(r) for r in subscribes], stored_from(m)
     if sent is None and m.sends:  # every attempt failed
@@ -69,6 +76,19 @@ def is_owed(history: History, m: PlainMessage) -> bool:
     if since is None or sent is None or sent < since or any(other != selectors[0] for other in selectors):
         return False
     return matches(selectors[0], m)
+
+
+def _news_had_come(history: History, m: PlainMessage, asked: Row, answer: Row, options: CheckOptions) -> bool:
+    """Return whether the broker that took a message knew of its subscription from an answer on.
+
+    It did if no fault can have kept the news from it: see ``checkers.interests``.
+    """
+    taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
+    taker, home = None if taken is None else taken.get("broker"), answer.get("broker")
+    if taker is None or home is None or of_one_node(history, taker, home):
+        return True
+    faults = Excuses(history.effects, history.pairs, {}, options)
+    return not faults.may_cut(asked["time"], answer["time"], {taker, home})
 
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:

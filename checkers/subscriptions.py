@@ -12,7 +12,9 @@ Only what a subscription is owed is different (``Subscriptions``):
     owed        messages that were sent when it certainly existed, if it was not dropped since. The
                 send was invoked after the answer to a ``subscribe`` of that name, and no ``drop``
                 of it that did not fail was invoked after that. A ``drop`` whose outcome is unknown
-                may happen at any later time, so after it nothing is owed
+                may happen at any later time, so after it nothing is owed. What a broker of another
+                node took is owed only once that broker knew of the subscription
+                (``checkers.interests``)
     not for it  messages that were certainly sent before it existed. The send was ``ok`` before the
                 first ``subscribe`` of its name was invoked, or before a ``drop`` was answered
                 ``ok`` while no session was subscribing; and the session that got the message began
@@ -246,6 +248,8 @@ class Request:
     outcome: str = "open"
     selector: Selector | None = None
     broker: str | None = None
+    asked_ns: int = 0
+    answered_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -276,18 +280,17 @@ class SubscriptionHistory:
 
     def owed_since(self) -> int:
         """Return the row after which a sent message is owed to the end of the test."""
+        return min((request.answered for request in self.lasting_subscribes()), default=NEVER)
+
+    def lasting_subscribes(self) -> list[Request]:
+        """Return the subscribes from whose ``ok`` on the subscription lasts to the end."""
         if not self.has_one_selector:
-            return NEVER
+            return []
         effective = [drop for drop in self.drops if drop.outcome != "fail"]
         if any(drop.outcome != "ok" for drop in effective):
-            return NEVER
+            return []
         last = max((drop.answered for drop in effective), default=-1)
-        answers = (
-            request.answered
-            for request in self.subscribes
-            if request.outcome == "ok" and request.asked > last
-        )
-        return min(answers, default=NEVER)
+        return [request for request in self.subscribes if request.outcome == "ok" and request.asked > last]
 
     def meant_since(self, read: Numbers, selector: Selector | None) -> Numbers:
         """Return the row after which messages were sent to the life that lasted to each ``read``.
@@ -360,11 +363,15 @@ def read(control: pa.Table) -> Subscriptions:
         if row["type"] == "invoke":
             open_requests[key] = len(requests)
             selector = selector_of(row.get("value")) if row["f"] == "subscribe" else None
-            requests.append(Request(row["index"], selector=selector))
+            requests.append(Request(row["index"], selector=selector, asked_ns=row["time"]))
         elif key in open_requests:
             at = open_requests.pop(key)
             requests[at] = replace(
-                requests[at], answered=row["index"], outcome=row["type"], broker=row.get("broker")
+                requests[at],
+                answered=row["index"],
+                outcome=row["type"],
+                broker=row.get("broker"),
+                answered_ns=row["time"],
             )
     every = list(histories.values())
     absent = [(n << _BITS) | at for n, item in enumerate(every) for at in item.absent()]
