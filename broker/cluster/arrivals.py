@@ -226,7 +226,7 @@ def _release(engine: Engine, body: Blob | None) -> None:
 
 def _refusal(engine: Engine, target: str) -> str:
     """Return why no message for that queue or topic is taken now, "" if one is."""
-    if not engine.memory.is_full(target):
+    if not engine.memory.is_full(target, forwarded=True):
         return ""
     engine.memory.want_room()
     return f"{target} is full here"

@@ -21,6 +21,7 @@ from typing import Final
 from broker.cluster import messages as m
 from broker.cluster.arrivals import Arrivals
 from broker.cluster.bridge import Bridge
+from broker.cluster.interest_news import LinkedInterests
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
 from broker.cluster.redistribution import Demand, Redistribution
@@ -65,6 +66,7 @@ class Balancing:
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
         self._arrivals: Arrivals | None = None
+        self._interests: LinkedInterests | None = None
         self._redistribution: Redistribution | None = None
         self._news: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -82,6 +84,8 @@ class Balancing:
         membership.on_change.append(self._changed)
         membership.on_linked.append(self._greet)
         engine.consumer_observers.append(self._observed)
+        if self._mode != "OFF":
+            self._interests = LinkedInterests(membership, engine, self._ensure_bridge)
         self._redistribution = Redistribution(engine, self.route, self._demand)
         self._routes.start()
         engine.feeds[DESTINATION] = WatchedValue()
@@ -109,6 +113,8 @@ class Balancing:
         self._bridges.clear()
         if self._arrivals is not None:
             self._arrivals.stop()
+        if self._interests is not None:
+            self._interests.stop()
         if self._redistribution is not None:
             self._redistribution.stop()
         membership.neighbours.broadcast(m.Consumers({}, whole=True))
@@ -131,8 +137,8 @@ class Balancing:
                 continue
             if len(candidates) > 1:
                 self._turn[queue] = tried + 1
-            if node_id is not None and node_id not in self._bridges:
-                self._bridge(node_id)
+            if node_id is not None:
+                self._ensure_bridge(node_id)
             return node_id
         return None
 
@@ -187,6 +193,10 @@ class Balancing:
     def _review(self, queues: Iterable[str]) -> None:
         if self._redistribution is not None:
             self._redistribution.review(queues)
+
+    def _ensure_bridge(self, node_id: str) -> None:
+        if node_id not in self._bridges:
+            self._bridge(node_id)
 
     def _bridge(self, node_id: str) -> None:
         assert self._engine is not None

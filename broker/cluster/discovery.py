@@ -79,6 +79,11 @@ class Discovery:
         """The node ID that was heard at each connector."""
         return {connector: entry.broadcast.node_id for connector, entry in self._entries.items()}
 
+    @property
+    def has_heard_all(self) -> bool:
+        """True if ``heard_all`` would return at once."""
+        return asyncio.get_running_loop().time() >= self._started_s + self._timeout_s
+
     async def heard_all(self) -> None:
         """Return when every live that can be heard has been heard: after one refresh-timeout."""
         now_s = asyncio.get_running_loop().time()

@@ -62,6 +62,8 @@ class Membership:
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[ClusterLink], None]] = []
         """Called with each new cluster link, whoever dialled, to tell newcomers what they need."""
+        self.on_unlinked: list[Callable[[ClusterLink], None]] = []
+        """Called with each cluster link that has ended, whoever dialled."""
         self._seams = seams
 
     async def start(self, volume: Volume | None = None) -> None:
@@ -92,6 +94,11 @@ class Membership:
         if self.discovery is not None:
             await self.discovery.heard_all()
         await self.neighbours.settled()
+
+    @property
+    def is_settled(self) -> bool:
+        """True if ``settled`` would return at once."""
+        return self.neighbours.is_settled and (self.discovery is None or self.discovery.has_heard_all)
 
     async def stop(self) -> None:
         """Say goodbye and close every link."""
@@ -132,6 +139,8 @@ class Membership:
         self.directory.link_closed(link.member)
         if self.discovery is not None:
             self.discovery.link_closed(link.member.connector)
+        for observer in self.on_unlinked:
+            observer(link)
         if link.connecting:
             self._changed()
 

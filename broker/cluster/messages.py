@@ -16,15 +16,14 @@ import msgspec
 from msgspec import Meta
 
 from broker.core.identity import Count, MessageId, Name
+from broker.core.interests import Interest
 from broker.core.message import Message
 from broker.core.properties import unpack
 from broker.storage.blobs import Blob
 
 VERSION: Final = 8
-OLDEST_VERSION: Final = 7
+OLDEST_VERSION: Final = 8
 """The oldest version that this program still speaks."""
-WITH_ROUTES: Final = 8
-"""The first version with ``LinkState`` and ``PassRequest``."""
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -208,6 +207,30 @@ class LinkState(LinkMessage, frozen=True):
     version: int
     neighbours: tuple[str, ...]
     consumers: Consumers
+
+
+class Interests(LinkMessage, frozen=True):
+    """What subscriptions of the node ``node_id`` want of some topics; ``whole``: of no others.
+
+    ``version`` orders what one engine (``engine`` names it) says; news may come over two links.
+    """
+
+    node_id: Name
+    engine: str
+    version: int
+    topics: dict[str, Interest]
+    whole: bool
+
+
+class InterestsNoted(LinkMessage, frozen=True):
+    """The answer to ``Interests``: the sender knows that news, also after a restart."""
+
+    engine: str
+    version: int
+
+
+class InterestsWanted(LinkMessage, frozen=True):
+    """The request for all ``Interests`` of the receiver."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -490,8 +513,9 @@ class BackupLeaving(LinkMessage, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | LinkState | ForwardRequest | PassRequest | BodyRequest | BodyAnswer | Forwarded
-    | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest
+    | Consumers | Interests | InterestsNoted | InterestsWanted | LinkState
+    | ForwardRequest | PassRequest | BodyRequest | BodyAnswer | Forwarded | VoteRequest | VoteAnswer
+    | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving

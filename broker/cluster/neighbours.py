@@ -151,6 +151,11 @@ class Neighbours:
         except TimeoutError:
             _log.info("cluster: not every known broker answered within %g s", timeout_s)
 
+    @property
+    def is_settled(self) -> bool:
+        """True if each known address was tried once, see ``settled``."""
+        return all(peer.tried.is_set() for peer in self._peers.values())
+
     def linked(self) -> Iterator[tuple[m.Member, ClusterLink]]:
         """Yield the members that we have dialled and are linked with, by name."""
         dialled = self._dialled_links()

@@ -114,9 +114,9 @@ class Routes:
     # --------------------------------------------------------------------------------------- inside
 
     def _linked(self) -> dict[str, tuple[m.Member, ClusterLink]]:
-        """Return the live brokers that we are linked with and that know of states, by name."""
+        """Return the live brokers that we are linked with, by name."""
         lives = self._membership.directory.lives().values()
-        return {member.name: (member, link) for member, link in lives if (link.version or 0) >= m.WITH_ROUTES}
+        return {member.name: (member, link) for member, link in lives}
 
     def _neighbours(self) -> tuple[str, ...]:
         linked = self._linked().items()

@@ -33,8 +33,8 @@ async def delete(
     queue = engine.queues.get(name)
     if queue is None:
         raise QueueInUseError(f"no queue {name!r} here")
-    if name.startswith(INTERNAL_PREFIX):
-        raise QueueInUseError(f"queue {name!r} is the broker's own")
+    if name.startswith(INTERNAL_PREFIX) and queue.consumers:
+        raise QueueInUseError(f"queue {name!r} is for a broker that is linked: it takes its messages")
     if queue.client_consumers() and not remove_consumers:
         raise QueueInUseError(
             f"queue {name!r} has {queue.client_consumers()} consumers: stop them, or give remove-consumers"
@@ -43,6 +43,8 @@ async def delete(
         raise QueueInUseError(
             f"queue {name!r} has {len(queue)} messages: consume or purge them, or give remove-messages"
         )
+    if queue.forwards:
+        engine.forget_interest(queue)
     purged = 0
     for _ in range(ATTEMPTS):
         for consumer in list(queue.consumers) if remove_consumers else ():

@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -49,6 +49,7 @@ from broker.core.duplicates import Duplicates, SentId, encode_forwarded, encode_
 from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.identity import MessageId
+from broker.core.interests import Interest, Interests
 from broker.core.memory import Memory
 from broker.core.message import (
     CLAIMED,
@@ -68,11 +69,11 @@ from broker.core.message import (
 from broker.core.open_transactions import OpenTransactions
 from broker.core.outcomes import arrived, arrived_together, give_back, refused
 from broker.core.paging import Paging
-from broker.core.properties import bounded
+from broker.core.properties import bounded, changes_expiry
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
 from broker.core.selector import Selector
-from broker.core.settings import EngineSettings, Router
+from broker.core.settings import EngineSettings, InterestNews, Router
 from broker.core.subscription import (
     TOPIC_PREFIX,
     Subscription,
@@ -141,6 +142,10 @@ class Engine:
         self.large = LargeBodies(journal.large, journal, gate)
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
+        self.interests = Interests(self.topics.forward)
+        """What subscriptions of other nodes want."""
+        self.news: InterestNews | None = None
+        """Where brokers tell each other of their subscriptions; see ``told`` and ``heard``."""
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._purge, self._forget, self.budget)
@@ -149,7 +154,6 @@ class Engine:
         self._suspended = False
         self._waits_for_gate = False
         self._marked_clean = False
-        self._told_of_topics = False
         self.adopt(recovered)
 
     # --------------------------------------------------------------------------------------- queues
@@ -194,13 +198,6 @@ class Engine:
                 subscription.selector[:64],
             )
             operations = self._ending(known)
-        if self.router is not None and not self._told_of_topics:
-            self._told_of_topics = True
-            _log.info(
-                "%s gets only messages that are sent to this broker: the brokers of a cluster do not share "
-                "topics",
-                subscription,
-            )
         queue_id = self.journal.next_id()
         operations.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
         self.journal.append(operations)
@@ -349,11 +346,15 @@ class Engine:
                 count += 1
                 continue
             target = passing or message.target
-            if message.large is None and self.memory.is_full(target):
+            if message.large is None and self.memory.is_full(target, forwarded=True):
                 break
-            holders = self._wanting(target, message) if target.startswith("/") else (self.queue(target),)
-            if not (passing or identity.moves):  # else it enters no main queue, or not its first one
-                self._bound_expiry(message, holders)
+            holders: Sequence[Queue]
+            if target.startswith("/"):
+                holders = self._wanting(target, message, forwarded=True)
+            else:
+                holders = (self.queue(target),)
+                if not (passing or identity.moves):  # else it enters no main queue, or not its first one
+                    self._bound_expiry(message, holders[0])
             added, places = self._stored(holders, message)
             operations += added
             arrivals += places
@@ -374,6 +375,34 @@ class Engine:
     def was_forwarded(self, identity: MessageId) -> bool:
         """Return whether the message with that identity was taken from another broker."""
         return self._forwarded.sequence(identity) is not None
+
+    def take_interest(
+        self, node_id: str, news: Mapping[str, Interest], done: Callback | None = None, *, whole: bool
+    ) -> int:
+        """Take what subscriptions of another node want of some topics; ``whole``: of all.
+
+        From now on messages to these topics are kept for that node, too, if they are wanted.
+        ``done`` is called once a restart remembers it.
+        """
+        self._check()
+        queue = self.queue(self.settings.forwarding_queue(node_id))
+        operations = self.interests.replace(node_id, queue, news, self.journal.next_id, whole=whole)
+        sequence = self.journal.append(operations) if operations else self.journal.last_sequence
+        if done is not None:
+            self.gate.when_durable(sequence, done)
+        return sequence
+
+    def end_passing_interest(self, node_id: str) -> None:
+        """Keep no more messages for subscriptions of a node that end with their connections."""
+        queue = self.queues.get(self.settings.forwarding_queue(node_id))
+        if queue is not None:
+            self.interests.end_passing(node_id, queue)
+
+    def forget_interest(self, queue: Queue) -> None:
+        """Keep no more messages to topics in a store-and-forward queue, which is to be deleted."""
+        node_id = queue.name.removeprefix(self.settings.forwarding_queue(""))
+        if operations := self.interests.forget(node_id, queue):
+            self.journal.append(operations)
 
     def move(self, deliveries: Sequence[Delivery], node_id: str) -> int:
         """Move messages from a main queue to the store-and-forward queue of another broker.
@@ -599,6 +628,9 @@ class Engine:
         for record_id, sender, identity in image.forwarded:
             forgotten = self._forwarded.remember(sender, identity, record_id, 0)
             operations += [Operation(DELETE, FORWARDED, forgotten_id) for forgotten_id in forgotten]
+        for record_id, interest in image.interests:
+            forwarding = self.queue(self.settings.forwarding_queue(interest.node_id))
+            operations += self.interests.adopt(record_id, interest, forwarding)
         for record_id, sent in image.sent:
             size = self._ids_kept(sent.target)
             forgotten = self._sent.remember(sent.target, sent, record_id, 0, size)
@@ -756,7 +788,7 @@ class Engine:
                 if not forwarding.full:
                     return forwarding
         holder = self.queues.get(queue) or self.queue(queue)
-        self._bound_expiry(message, (holder,))
+        self._bound_expiry(message, holder)
         return holder
 
     def _holders(self, target: str, message: Message) -> Sequence[Queue]:
@@ -764,23 +796,34 @@ class Engine:
         holders: Sequence[Queue]
         if target[0] == "/":
             holders = self._wanting(target, message)
-            self._bound_expiry(message, holders)
+            if holders:
+                self._bound_expiry(message, holders[0])
         else:
             holders = (self._holder(target, message),)
         self.budget.spend(COPY * len(holders))
         return holders
 
-    def _wanting(self, target: str, message: Message) -> Sequence[Queue]:
-        """Return the queues that want a message for a topic, or for a temporary queue."""
+    def _wanting(self, target: str, message: Message, *, forwarded: bool = False) -> Sequence[Queue]:
+        """Return the queues that want a message for a topic, or for a temporary queue.
+
+        A message to a topic that was ``forwarded`` here goes to no other broker.
+        """
         if target.startswith(TOPIC_PREFIX):
-            return self.topics.wanting(target, message)
+            return self.topics.wanting(target, message, forwarded=forwarded)
         temporary = self.queues.get(target)
         return () if temporary is None else (temporary,)
 
-    def _bound_expiry(self, message: Message, holders: Sequence[Queue]) -> None:
-        """Bound the expiry of a message that enters queues, whose settings are all the same."""
-        if holders and holders[0].changes_expiry:
-            message.properties = bounded(message.properties, holders[0].settings, self.now())
+    def _bound_expiry(self, message: Message, holder: Queue) -> None:
+        """Bound the expiry of a message that enters a queue, and others with the same settings.
+
+        The expiry of a message to a topic is bounded where it is sent, also for other brokers.
+        """
+        settings, changes = holder.settings, holder.changes_expiry
+        if holder.forwards:
+            settings = self.settings.addresses.settings(message.target.removeprefix(TOPIC_PREFIX))
+            changes = changes_expiry(settings)
+        if changes:
+            message.properties = bounded(message.properties, settings, self.now())
 
     def _stored(
         self, holders: Sequence[Queue], message: Message

@@ -92,15 +92,19 @@ class Memory:
         """Do all queues together have as much as they may?"""
         return self.size >= self.bound
 
-    def is_full(self, name: str) -> bool:
-        """Must producers to that queue wait? To a topic: for any of its subscriptions."""
+    def is_full(self, name: str, *, forwarded: bool = False) -> bool:
+        """Return whether a message to a queue, or to any subscription of a topic, has to wait.
+
+        A message that was ``forwarded`` here goes to no other broker, so it waits for none.
+        """
         if self.disk_full or not name:
             return self.disk_full
         queue = self.queues.get(name)
         if queue is not None:
             return self._has_no_room(queue)
         if name.startswith(TOPIC_PREFIX):
-            return any(map(self._has_no_room, self._topics.bound(name)))
+            holders = self._topics.bound(name) if forwarded else self._topics.holders(name)
+            return any(map(self._has_no_room, holders))
         if self._paging_bound > self.bound:
             return self.size >= self._paging_bound + self.bound // 32
         return self.over
@@ -133,7 +137,7 @@ class Memory:
         if self.disk_full:
             return "the disk is too full (broker.max-disk-usage)"
         queue = self.queues.get(name)
-        for holder in self._topics.bound(name) if queue is None else (queue,):
+        for holder in self._topics.holders(name) if queue is None else (queue,):
             if holder.full:
                 return (
                     f"{holder.name!r} has {holder.size} bytes in memory (address-settings: max-size-bytes "

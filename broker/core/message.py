@@ -28,6 +28,7 @@ policies:
                  to, in UTF-8
     FORWARDED 13  a forwarded message was accepted: its identity (see ``identity``), sender's node
                  ID in UTF-8
+    INTEREST 14  another node has lasting subscriptions to a topic: see ``interests``
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ DROPPED: Final = 10
 SENT: Final = 11
 CLAIMED: Final = 12
 FORWARDED: Final = 13
+INTEREST: Final = 14
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

@@ -14,6 +14,7 @@ from operator import itemgetter
 from broker.core.addresses import is_store_and_forward
 from broker.core.duplicates import SentId, decode_forwarded, decode_sent
 from broker.core.identity import MessageId
+from broker.core.interests import NodeInterest, decode_interest
 from broker.core.message import (
     CLAIMED,
     CLEAN,
@@ -25,6 +26,7 @@ from broker.core.message import (
     HAS_IDENTITY,
     HAS_PROPERTIES,
     HEAD,
+    INTEREST,
     IS_LARGE,
     LARGE,
     MESSAGE,
@@ -62,6 +64,7 @@ class Image:
     """The bodies in blobs that messages name, one for each message."""
     forwarded: list[tuple[int, str, MessageId]] = field(default_factory=list)
     sent: list[tuple[int, SentId]] = field(default_factory=list)
+    interests: list[tuple[int, NodeInterest]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
     """How often each message that clients could get was delivered at the least."""
@@ -156,6 +159,8 @@ def read(records: Iterable[Record]) -> Image:
             image.forwarded.append((record.id, *decode_forwarded(record)))
         elif kind == SENT:
             image.sent.append((record.id, decode_sent(record.data)))
+        elif kind == INTEREST:
+            image.interests.append((record.id, decode_interest(record.data)))
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
         elif kind == PAGE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -24,6 +25,24 @@ class Router(Protocol):
 
         Never asked for a message with a group: without a grouping handler two brokers could pick
         two owners. Nor for one that another broker forwarded here: it stays.
+        """
+        ...
+
+
+class InterestNews(Protocol):
+    """The news of subscriptions between the brokers of a cluster."""
+
+    def told(self) -> asyncio.Future[None] | None:
+        """Return None if every linked live broker knows the subscriptions of this one.
+
+        Else return a future that is done when they do, or after the ``call-timeout``.
+        """
+        ...
+
+    def heard(self) -> asyncio.Future[None] | None:
+        """Return None if this broker knows the subscriptions of every linked live one.
+
+        Else return a future that is done when it does, or after the ``call-timeout``.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Topics: who has subscribed to them.
 
 A topic keeps nothing itself: what is sent to it is added to the queue of each subscription that
-there is, all of it in one entry of the journal.
+there is, all of it in one entry of the journal. All subscriptions at one other broker get one copy
+together, in the store-and-forward queue of that broker; see ``interests``.
 
 A message is tested once for each distinct selector of its topic. Thousands of large ones take far
 longer than a turn of the loop may last, so whoever sends may have them tested in slices before
@@ -17,10 +18,11 @@ the body of a large message; what cannot be shared (headers, short bodies) is bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker.core.filtering import headers_of
+from broker.core.interests import Interest, wanted
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector
@@ -36,49 +38,91 @@ _NOBODY: Final[Collection[Queue]] = ()
 
 
 class _Selected:
-    """The queues of a topic's subscriptions with one selector; no other has its ``number``."""
+    """The queues of a topic's subscriptions with one selector; no other has its ``number``.
 
-    __slots__ = ("number", "queues", "selector")
+    ``durable`` and ``passing`` count the subscriptions of this broker.
+    """
+
+    __slots__ = ("durable", "number", "passing", "queues", "selector")
 
     def __init__(self, selector: Selector | None, number: int) -> None:
         self.selector = selector
         self.number = number
         self.queues: dict[Queue, None] = {}
+        self.durable = 0
+        self.passing = 0
+
+    def count(self, queue: Queue, change: int) -> None:
+        """Count a subscription of this broker that has come (1) or gone (-1)."""
+        if queue.subscription is not None and queue.subscription.durable:
+            self.durable += change
+        else:
+            self.passing += change
 
 
 class _Topic:
-    """The queues of all subscriptions to a topic, the oldest first, and by selector."""
+    """The queues of all subscriptions to a topic, the oldest first, and by selector.
+
+    A store-and-forward queue stands for all subscriptions at another broker.
+    """
 
     def __init__(self) -> None:
         self.queues: dict[Queue, int] = {}
-        """With numbers that grow. A dict, so that none is searched for when one ends."""
+        """Those of this broker, with numbers that grow.
+
+        A dict, so that none is searched for when one ends.
+        """
+        self.elsewhere: dict[Queue, Collection[Selector | None]] = {}
+        """The store-and-forward queues, with the selectors of the subscriptions there."""
         self.selected: dict[Selector | None, _Selected] = {}
 
     def add(self, queue: Queue, number: int) -> None:
         """A subscription begins."""
         self.queues[queue] = number
-        selected = self.selected.get(queue.wants)
-        if selected is None:
-            selected = self.selected[queue.wants] = _Selected(queue.wants, number)
-        selected.queues[queue] = None
+        self._select(queue.wants, queue, number).count(queue, 1)
 
     def remove(self, queue: Queue) -> None:
         """A subscription ends."""
         del self.queues[queue]
-        selected = self.selected[queue.wants]
+        self.selected[queue.wants].count(queue, -1)
+        self._deselect(queue.wants, queue)
+
+    def forward(self, queue: Queue, selectors: Mapping[Selector | None, int]) -> None:
+        """Let a store-and-forward queue get what these selectors match, and nothing else.
+
+        The numbers are those of selectors that are new here.
+        """
+        for selector in self.elsewhere.pop(queue, ()):
+            self._deselect(selector, queue)
+        for selector, number in selectors.items():
+            self._select(selector, queue, number)
+        if selectors:
+            self.elsewhere[queue] = tuple(selectors)
+
+    def _select(self, selector: Selector | None, queue: Queue, number: int) -> _Selected:
+        selected = self.selected.get(selector)
+        if selected is None:
+            selected = self.selected[selector] = _Selected(selector, number)
+        selected.queues[queue] = None
+        return selected
+
+    def _deselect(self, selector: Selector | None, queue: Queue) -> None:
+        selected = self.selected[selector]
         del selected.queues[queue]
         if not selected.queues:
-            del self.selected[queue.wants]
+            del self.selected[selector]
 
 
 class Topics:
     """The queues of all subscriptions, by topic, and those of the durable ones by name.
 
-    What tests cost is taken from ``budget``.
+    What tests cost is taken from ``budget``. ``observers`` are called with the name of a topic
+    when a subscription of this broker to it has come or gone.
     """
 
     def __init__(self, budget: TurnBudget) -> None:
         self._budget = budget
+        self.observers: list[Callable[[str], None]] = []
         self._count = 0
         self._topics: dict[str, _Topic] = {}
         self._named: dict[SubscriptionKey, Queue] = {}
@@ -92,6 +136,7 @@ class Topics:
         self._topics.setdefault(TOPIC_PREFIX + subscription.topic, _Topic()).add(queue, self._count)
         if subscription.durable:
             self._name(queue, subscription.key)
+        self._observe(subscription.topic)
 
     def remove(self, queue: Queue) -> None:
         """It gets nothing more."""
@@ -99,10 +144,43 @@ class Topics:
         assert subscription is not None, "a queue without a subscription"
         topic = self._topics[TOPIC_PREFIX + subscription.topic]
         topic.remove(queue)
-        if not topic.queues:
+        if not topic.selected:
             del self._topics[TOPIC_PREFIX + subscription.topic]
         if subscription.durable:
             self._forget(subscription.key)
+        self._observe(subscription.topic)
+
+    def forward(self, name: str, queue: Queue, selectors: Iterable[Selector | None]) -> None:
+        """Let a store-and-forward queue get what is sent to a topic and these selectors match.
+
+        That replaces what it got before; without selectors it gets nothing.
+        """
+        numbers = {}
+        for selector in selectors:
+            self._count += 1
+            numbers[selector] = self._count
+        topic = self._topics.setdefault(TOPIC_PREFIX + name, _Topic())
+        topic.forward(queue, numbers)
+        if not topic.selected:
+            del self._topics[TOPIC_PREFIX + name]
+
+    def interest(self, name: str) -> Interest:
+        """Return what the subscriptions of this broker to a topic want."""
+        topic = self._topics.get(TOPIC_PREFIX + name)
+        selected = () if topic is None else topic.selected.values()
+        return Interest(
+            wanted(one.selector for one in selected if one.durable),
+            wanted(one.selector for one in selected if one.passing),
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The topics that have subscriptions of this broker."""
+        return [name.removeprefix(TOPIC_PREFIX) for name, topic in self._topics.items() if topic.queues]
+
+    def _observe(self, topic: str) -> None:
+        for observer in self.observers:
+            observer(topic)
 
     def claim(self, queue: Queue, subscription: Subscription) -> None:
         """Give a durable subscription another key; its place among the others stays."""
@@ -135,13 +213,23 @@ class Topics:
         return self._owned[subscription.key[:-1]]
 
     def bound(self, target: str) -> Collection[Queue]:
-        """The queues that get what is sent to this destination, oldest subscription first."""
+        """Return the queues of this broker's subscriptions to a destination, the oldest first."""
         topic = self._topics.get(target)
         return _NOBODY if topic is None else topic.queues
 
+    def holders(self, target: str) -> Collection[Queue]:
+        """Return the queues that may get what clients send to a destination.
+
+        They are those of subscriptions, and store-and-forward queues.
+        """
+        topic = self._topics.get(target)
+        if topic is None:
+            return _NOBODY
+        return (*topic.queues, *topic.elsewhere) if topic.elsewhere else topic.queues
+
     def shares(self, target: str, body_size: int) -> bool:
         """Return whether copies of a body of that size to that destination should share a file."""
-        return body_size >= SHARED_FROM and body_size * len(self.bound(target)) > COPIES_MAX
+        return body_size >= SHARED_FROM and body_size * len(self.holders(target)) > COPIES_MAX
 
     def copies_size(self, sends: Iterable[tuple[str, Message]]) -> int:
         """Return the bytes that these messages would take for all subscriptions together.
@@ -151,7 +239,7 @@ class Topics:
         return sum(
             message.size * subscriptions
             for target, message in sends
-            if (subscriptions := len(self.bound(target))) > 1
+            if (subscriptions := len(self.holders(target))) > 1
         )
 
     def selects(self, target: str) -> bool:
@@ -173,14 +261,17 @@ class Topics:
                     yield
         tested.headers = None
 
-    def wanting(self, target: str, message: Message) -> Sequence[Queue]:
-        """Return the queues that get this message, those of the oldest subscriptions first."""
+    def wanting(self, target: str, message: Message, *, forwarded: bool = False) -> Sequence[Queue]:
+        """Return the queues that get this message, those of the oldest subscriptions first.
+
+        Store-and-forward queues come last. They do not get a message that was ``forwarded`` here.
+        """
         topic = self._topics.get(target)
         tested, message.tested = message.tested or Tested(), None
         if topic is None:
             return ()
         if not self.selects(target):
-            return tuple(topic.queues)
+            return tuple(topic.queues) if forwarded else tuple(self.holders(target))
         for selected in _untested(topic, tested):
             self._test(message, tested, selected)
         matching = [
@@ -188,10 +279,11 @@ class Topics:
             for selected in topic.selected.values()
             if selected.selector is None or selected.number in tested.wanted
         ]
-        if len(matching) == 1:
+        if len(matching) == 1 and not topic.elsewhere:
             return tuple(matching[0].queues)
-        queues = (queue for selected in matching for queue in selected.queues)
-        return sorted(queues, key=topic.queues.__getitem__)
+        queues = dict.fromkeys(queue for selected in matching for queue in selected.queues)
+        here = sorted((queue for queue in queues if queue in topic.queues), key=topic.queues.__getitem__)
+        return here if forwarded else here + [queue for queue in topic.elsewhere if queue in queues]
 
     def _test(self, message: Message, tested: Tested, selected: _Selected) -> None:
         selector = selected.selector

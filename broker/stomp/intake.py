@@ -32,6 +32,8 @@ WAIT_TOLD_S: Final = 1.0
 """A wait that is shorter needs no line in the log."""
 
 Action = Callable[[], None]
+Wait = str | asyncio.Future[None] | None
+"""What an action waits for: room in a queue or topic, a future, or (None) only its turn."""
 
 
 def _nobody(*_: object) -> Any:
@@ -65,7 +67,7 @@ class Intake:
         self._tell = tell
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
-        self._parked: deque[tuple[str | None, int, Action]] = deque()
+        self._parked: deque[tuple[Wait, int, Action]] = deque()
         self.size = 0
         """Bytes parked."""
 
@@ -73,14 +75,14 @@ class Intake:
         """Is anything parked?"""
         return bool(self._parked)
 
-    def park(self, queue: str | None, size: int, action: Action) -> None:
-        """Do it later: when the queue has room (None: only in its turn)."""
+    def park(self, wait: Wait, size: int, action: Action) -> None:
+        """Do it later, when what it waits for has come."""
         first = not self._parked
-        self._parked.append((queue, size, action))
+        self._parked.append((wait, size, action))
         self.size += size
         if first:
-            assert queue is not None, "only a send may be the first to wait"
-            self._memory.wait(queue, self._go_on)
+            assert wait is not None, "only what waits for something may be the first to wait"
+            self._wait(wait)
             loop = asyncio.get_running_loop()
             self._since = loop.time()
             self._timer = loop.call_later(WAIT_TOLD_S, self._tell_of_wait)
@@ -96,15 +98,21 @@ class Intake:
             self._timer.cancel()
         self._changed = self._cut = self._tell = _nobody  # which point back to the connection
 
+    def _wait(self, wait: str | asyncio.Future[None]) -> None:
+        if isinstance(wait, str):
+            self._memory.wait(wait, self._go_on)
+        else:
+            wait.add_done_callback(lambda _: self._go_on())
+
     def _go_on(self) -> None:
         if self._cut():
             return
         parked, budget = self._parked, self._budget
         floor = budget.floor()
         while parked:
-            queue, size, action = parked[0]
-            if queue is not None and self._memory.is_full(queue):
-                self._memory.wait(queue, self._go_on)
+            wait, size, action = parked[0]
+            if wait is not None and self._must_wait(wait):
+                self._wait(wait)
                 return
             if budget.left <= floor:
                 budget.wait(self._go_on)
@@ -122,10 +130,15 @@ class Intake:
         self._since = 0.0
         self._changed()
 
+    def _must_wait(self, wait: str | asyncio.Future[None]) -> bool:
+        return self._memory.is_full(wait) if isinstance(wait, str) else not wait.done()
+
     def _tell_of_wait(self) -> None:
         self._timer = None
         queue = self._parked[0][0]
-        if queue is None or not self._memory.is_full(queue):  # it waits for its turn alone
+        if isinstance(queue, asyncio.Future):
+            self._tell("it waits for the news of subscriptions between this broker and others")
+        elif queue is None or not self._memory.is_full(queue):  # it waits for its turn alone
             self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
         elif queue == ANY_QUEUE:
             self._tell(f"a commit waits: {self._memory.reason(ANY_QUEUE)}")

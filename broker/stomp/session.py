@@ -59,7 +59,7 @@ from broker.stomp.headers import (
     temporary_name,
     topic_name,
 )
-from broker.stomp.intake import PARKED_BYTES_MAX, Intake
+from broker.stomp.intake import PARKED_BYTES_MAX, Intake, Wait
 from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
 from broker.stomp.subscription import Browser, EarlierSubscription, FeedSubscription, Subscription
@@ -295,10 +295,20 @@ class StompSession:
             self._store(queue, message, receipt)
 
     def _store(self, queue: str, message: Message, receipt: str | None) -> None:
-        if self._intake or self.engine.memory.is_full(queue):
+        heard = self._news_to_hear((queue,))
+        if heard is not None:
+            self._park(heard, message.size, partial(self._take, queue, message, receipt))
+        elif self._intake or self.engine.memory.is_full(queue):
             self._park(queue, message.size, partial(self._take, queue, message, receipt))
         else:
             self._take(queue, message, receipt)
+
+    def _news_to_hear(self, targets: Iterable[str]) -> asyncio.Future[None] | None:
+        """Return what a message to a topic waits for: news of subscriptions at other brokers."""
+        news = self.engine.news
+        if news is None or not any(target.startswith(TOPIC_PREFIX) for target in targets):
+            return None
+        return news.heard()
 
     def _reply_queue(self, reply_to: str) -> str:
         """What others shall reply to, for ``/temp-queue/NAME``.
@@ -357,10 +367,11 @@ class StompSession:
 
     def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
         no_room = self.engine.memory.disk_full and bool(transaction.sends)
-        if self._intake or no_room:
+        heard = self._news_to_hear(target for target, _ in transaction.sends)
+        if self._intake or no_room or heard is not None:
             self._transactions.committing.append(transaction)
             self._park(
-                ANY_QUEUE if no_room else None,
+                heard or (ANY_QUEUE if no_room else None),
                 transaction.size,
                 partial(self._commit_parked, transaction, receipt),
             )
@@ -394,11 +405,12 @@ class StompSession:
             sequence = self.engine.roll_back(transaction, done=self._later(receipt))
             self._busy_until = sequence or self._busy_until
 
-    def _park(self, queue: str | None, size: int, action: Callable[[], None]) -> None:
-        self._intake.park(queue, size, action)
+    def _park(self, wait: Wait, size: int, action: Callable[[], None]) -> None:
+        self._intake.park(wait, size, action)
         if self._intake.size > PARKED_BYTES_MAX and self._subscriptions:
+            queue = wait if isinstance(wait, str) and wait else "a queue"
             raise FrameRefusedError(
-                f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue or 'a queue'} on "
+                f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue} on "
                 "a connection that also consumes:"
                 " wait for receipts, or produce on another connection"
             )
@@ -431,8 +443,16 @@ class StompSession:
             self.engine.budget.spend(SELECTOR_CHARACTER * len(headers["selector"]))
         open_ = self._open_topic if destination.startswith(TOPIC_PREFIX) else self._open
         self._add(subscription_id, open_(subscription_id, destination, mode, window, headers, wanted))
+        if destination.startswith(TOPIC_PREFIX):
+            self._await_news()
         self._balance_reading()
         self._done(headers.get("receipt"))
+
+    def _await_news(self) -> None:
+        """Let what follows wait until other brokers know of the new subscription."""
+        news = self.engine.news
+        if news is not None and (told := news.told()) is not None:
+            self._intake.park(told, 0, _go_on)
 
     def _add(self, subscription_id: str, subscription: AnySubscription) -> None:
         self._subscriptions[subscription_id] = subscription
@@ -790,6 +810,10 @@ def _topic_of(subscription: AnySubscription | None, headers: Mapping[str, str]) 
         return None if known is None else known.topic
     destination = headers.get("destination", "")
     return topic_name(destination) if destination.startswith(TOPIC_PREFIX) else None
+
+
+def _go_on() -> None:
+    """Do nothing: what waits behind this in an intake goes on."""
 
 
 def _required(frame: Frame, name: str) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import logging
 
 import pytest
 from engines import Broker, Client, settings
@@ -513,20 +512,6 @@ async def test_subscriptions_of_a_broker_that_is_taken_over_become_one_with_ours
     assert sorted(ours.engine.queues) == [name for name in names if name != durable("same").queue], (
         "both records of it are gone"
     )
-
-
-@scenario
-async def test_the_log_says_once_that_topics_are_each_brokers_own(caplog):
-    caplog.set_level(logging.INFO)
-
-    class Nowhere:
-        def route(self, queue, message):
-            return None
-
-    broker = await Broker.start(router=Nowhere())
-    bind(broker, durable("a"))
-    bind(broker, durable("b"))
-    assert caplog.text.count("brokers of a cluster do not share topics") == 1
 
 
 OLD_RECORD = b'{"topic":"prices","name":"s","client":"c","selector":"","shared":false,"durable":true}'

@@ -1,0 +1,185 @@
+"""Messages to a topic reach the subscriptions at all brokers of a cluster, each of them once."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from members import Hub, until
+from sites import Site
+
+from broker.cluster import messages as m
+from broker.cluster.balancing import Balancing
+from broker.core.deletion import delete
+from broker.core.message import Message
+from broker.core.subscription import Subscription
+
+TOPIC = "/topic/prices"
+RED = "colour = 'red'"
+
+
+class Broker:
+    """A live broker of a cluster without clients, that can begin again with the same journal."""
+
+    def __init__(self, member, site):
+        self.member = member
+        self.site = site
+        self.balancing = Balancing(member, site.name)
+        self.balancing.attach(site.engine)
+
+    @property
+    def engine(self):
+        return self.site.engine
+
+    @property
+    def news(self):
+        return self.engine.news
+
+    def stop(self):
+        self.balancing.detach()
+
+    async def restart(self):
+        """Begin another life of the engine, after a crash."""
+        self.balancing.detach()
+        self.engine.abandon()
+        await self.engine.journal.close()
+        again = Broker(self.member, await Site.start(self.site.name, self.site.volume))
+        self.site, self.balancing = again.site, again.balancing
+
+    def subscribe(self, name, selector="", *, durable=True):
+        """The queue of a new subscription."""
+        subscription = Subscription("prices", name, "c" if durable else "", selector, durable=durable)
+        return self.engine.bind(subscription)
+
+    async def subscribed(self, name, selector="", **more):
+        """The same when a client would have its receipt."""
+        queue = self.subscribe(name, selector, **more)
+        await self.told()
+        return queue
+
+    async def told(self):
+        if (told := self.news.told()) is not None:
+            await told
+
+    async def send(self, *colours):
+        if (heard := self.news.heard()) is not None:
+            await heard
+        for colour in colours:
+            headers = f"destination:{TOPIC}\ncolour:{colour}\n".encode()
+            self.engine.send(TOPIC, Message(TOPIC, headers, colour.encode()))
+        await self.engine.flushed()
+
+    def kept_for(self, other):
+        return [message.body.decode() for message in self.site.stored(self.site.forwarding_queue(other.site))]
+
+    def wanted_by(self, other):
+        return self.engine.interests.of_node(other.site.name)
+
+
+@asynccontextmanager
+async def cluster(names="ab"):
+    async with Hub() as hub:
+        brokers = []
+        for number, name in enumerate(names):
+            member = await hub.add(name, *names[:number])
+            brokers.append(Broker(member, await Site.start(f"node-{name}")))
+        others = len(names) - 1
+        await until(lambda: all(len(one.member.directory.lives()) >= others for one in brokers), "linked")
+        yield brokers
+        for broker in brokers:
+            broker.stop()
+
+
+def got(queue):
+    return [message.body.decode() for message in sorted(queue.all(), key=lambda message: message.id)]
+
+
+def test_every_subscription_gets_a_message_once_and_each_copy_is_a_message_of_its_own():
+    async def scenario():
+        async with cluster("abc") as (a, b, c):
+            here = await a.subscribed("here")
+            there = [await b.subscribed("1"), await b.subscribed("2", durable=False)]
+            await c.subscribed("red", RED)
+            await a.send("blue", "red")
+            await until(lambda: len(got(there[1])) == 2 and not a.kept_for(b), "b has both")
+            assert [got(queue) for queue in (here, *there)] == [["blue", "red"]] * 3
+            identities = {message.identity_at("node-b") for queue in there for message in queue.all()}
+            assert len(identities) == 4
+            await until(lambda: not a.kept_for(c), "c has taken its own")
+            assert [got(queue) for queue in c.engine.queues.values() if queue.subscription] == [["red"]]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_sent_to_a_broker_whose_subscriptions_do_not_want_it():
+    async def scenario():
+        async with cluster() as (a, b):
+            red = await b.subscribed("s", RED)
+            a.balancing._bridges["node-b"].stop()
+            await a.send("blue", "red")
+            assert a.kept_for(b) == ["red"]
+            b.engine.drop(red)
+            await until(lambda: not a.wanted_by(b), "b wants nothing more")
+            await a.send("red")
+            assert a.kept_for(b) == ["red"]
+
+    asyncio.run(scenario())
+
+
+def test_a_subscription_is_answered_when_all_have_noted_it():
+    async def scenario():
+        async with cluster("abc") as (a, b, c):
+            noted = a.balancing._interests._take
+            held = []
+            a.member.handlers[m.Interests] = lambda *news: held.append(news)
+            b.subscribe("s")
+            told = b.news.told()
+            await until(lambda: c.wanted_by(b) and held, "c has noted it")
+            await asyncio.sleep(0.05)
+            assert not told.done()
+            noted(*held[0])
+            await told
+            assert a.wanted_by(b)
+            assert b.news.told() is None
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away():
+    async def scenario():
+        async with cluster() as (a, b):
+            await b.subscribed("s")
+            await b.subscribed("p", durable=False)
+            assert a.wanted_by(b)["prices"].passing
+            b.stop()
+            await b.member.stop()
+            await until(lambda: not a.wanted_by(b)["prices"].passing, "what has ended with b is forgotten")
+            await a.restart()
+            assert a.wanted_by(b)["prices"].durable == ("",)
+            await a.send("red")
+            assert a.kept_for(b) == ["red"]
+            await delete(a.engine, a.site.forwarding_queue(b.site), remove_messages=True)
+            assert not a.wanted_by(b)
+            await a.restart()
+            await a.send("red")
+            assert (a.wanted_by(b), a.kept_for(b)) == ({}, [])
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_begins_asks_before_its_first_message_and_forgets_what_has_ended():
+    async def scenario():
+        async with cluster() as (a, b):
+            queue = await b.subscribed("s")
+            a.member.handlers.pop(m.Interests)
+            b.engine.drop(queue)
+            await a.restart()
+            assert a.wanted_by(b)
+            await a.send("red")
+            assert (a.wanted_by(b), a.kept_for(b)) == ({}, [])
+            a.member.handlers.pop(m.Interests)
+            b.subscribe("t")
+            await a.restart()
+            assert not a.wanted_by(b)
+            await a.send("red")
+            assert a.kept_for(b) == ["red"]
+
+    asyncio.run(scenario())
