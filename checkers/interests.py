@@ -9,8 +9,8 @@ So a message that a broker of another node took is owed only if a ``subscribe`` 
 was ``ok`` before the send, and its news cannot have been held up: no fault that can silence one of
 the two brokers, or a link between them, was in force from its request to its answer, or had ended
 less than the recovery bound before (``Excuses.may_cut``). Every ``subscribe`` counts, also one of a
-subscription that exists, because its answer waits for the news, too. If no row tells which brokers
-these were, the message is owed.
+subscription that exists, because its answer waits for the news, too. If an answer names no broker,
+the message is owed. If no answer to a send tells which broker took it, that may have been any.
 """
 
 from __future__ import annotations
@@ -50,25 +50,30 @@ class Interests:
         if not self.excuses:
             return known
         oks = rows.of(SEND_OK)
-        broker = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), rows.messages)
+        unnamed = len(rows.broker.values)
+        codes = rows.broker.codes[oks].astype(np.int64)
+        broker = first(rows.id[oks], np.where(codes < 0, unnamed, codes), rows.messages)
         run = places.runs()[rows.place[rows.first_row]]
-        doubtful = (number != NONE) & (broker >= 0) & np.isin(run, list(self.excuses))
+        doubtful = (number != NONE) & (broker != unnamed) & np.isin(run, list(self.excuses))
         at = np.flatnonzero(doubtful)
         for subscription, code in np.unique(np.column_stack([number[at], broker[at]]), axis=0).tolist():
             chosen = at[(number[at] == subscription) & (broker[at] == code)]
             requests = subscriptions.histories[subscription].lasting_subscribes()
-            taker = rows.broker.values[code]
+            taker = None if code == NONE else rows.broker.values[code]
             answers = [
                 request.answered for request in requests if self._told(int(run[chosen[0]]), request, taker)
             ]
             known[chosen] = sent[chosen] > min(answers, default=NEVER)
         return known
 
-    def _told(self, run: int, request: Request, broker: str) -> bool:
-        """Return whether a broker certainly knew of a subscription by that request."""
-        if request.broker is None or self.deaths.of_one_node(run, broker, request.broker):
+    def _told(self, run: int, request: Request, broker: str | None) -> bool:
+        """Return whether a broker (None: any) certainly knew of a subscription by a request."""
+        excuses, home = self.excuses[run], request.broker
+        others = excuses.pairs.together if broker is None else (broker,)
+        if home is None or all(self.deaths.of_one_node(run, other, home) for other in others):
             return True
-        return not self.excuses[run].may_cut(request.asked_ns, request.answered_ns, {broker, request.broker})
+        brokers = () if broker is None else (broker, home)
+        return not excuses.may_cut(request.asked_ns, request.answered_ns, brokers)
 
 
 def read(

@@ -84,11 +84,14 @@ def _news_had_come(history: History, m: PlainMessage, asked: Row, answer: Row, o
     It did if no fault can have kept the news from it: see ``checkers.interests``.
     """
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
-    taker, home = None if taken is None else taken.get("broker"), answer.get("broker")
-    if taker is None or home is None or of_one_node(history, taker, home):
+    home = answer.get("broker")
+    if home is None or (taken is not None and taken.get("broker") is None):
+        return True
+    takers = list(history.pairs.together) if taken is None else [str(taken["broker"])]
+    if all(of_one_node(history, taker, home) for taker in takers):
         return True
     faults = Excuses(history.effects, history.pairs, {}, options)
-    return not faults.may_cut(asked["time"], answer["time"], {taker, home})
+    return not faults.may_cut(asked["time"], answer["time"], [] if taken is None else [*takers, home])
 
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:

@@ -92,6 +92,13 @@ def joined(rows: Sequence[Row]) -> bool:
     return len({*lives}) > 1
 
 
+def shared_topics(rows: Sequence[Row]) -> bool:
+    """A subscription got a message that a broker of another pair had taken."""
+    return moved(
+        [row for row in rows if row["f"] == "send" or (row.get("queue") or "").startswith("/topic/")]
+    )
+
+
 def clean_fail_over(rows: Sequence[Row]) -> bool:
     return failed_over(rows) and any(
         row["f"] in ("stop", "switch-over", "quiesce", "takeover") for row in rows
@@ -381,6 +388,7 @@ COUNTERPARTS: dict[str, Event] = {
     "field reuse_transactions": reused_connection,
     "field close_groups": closed_group,
     "field change_selectors": changed_durable_selector,
+    "field share_topics": shared_topics,
     "field operation_timeout_s": timed_out,
     "field compare_backups": compared,
     "field chain": moved,

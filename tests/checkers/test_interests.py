@@ -10,7 +10,7 @@ import json
 
 import pytest
 from checker_rows import MS, agreed, dense
-from topic_histories import NEWS_OF_ALICE, Story
+from topic_histories import BOB, NEWS_OF_ALICE, Story
 
 from checkers.verdict import CheckOptions
 
@@ -39,6 +39,9 @@ class TwoPairs(Story):
 
     def cut(self, **more):
         return self.fault("partition", links=["a1->b1", "b1->a1"], **more)
+
+    def bob(self):
+        return self.subscribe(9, of=BOB, broker="b1")
 
     def here(self, session=1, outcome="ok"):
         return self.subscribe(session, outcome=outcome, broker="b1")
@@ -84,3 +87,24 @@ def test_what_was_sent_elsewhere_is_owed_once_the_broker_there_knows(tmp_path, s
 )  # fmt: skip
 def test_nothing_is_owed_of_a_broker_that_the_news_may_not_have_reached(tmp_path, story):
     assert found(tmp_path, story) == set()
+
+
+COPIED = {("lost", NEWS_OF_ALICE, 1, "not copied")}
+
+
+def copied(story):
+    """Message 1 comes to bob alone, and no answer tells which broker took it."""
+    return story.send(1, outcome="info").deliver(1, 9, of=BOB, broker="b1")
+
+
+@pytest.mark.parametrize(
+    ("story", "expected"),
+    [
+        (copied(TwoPairs().bob().here()), COPIED),
+        (copied(TwoPairs().bob().here().cut()), COPIED),
+        (copied(TwoPairs().bob().cut().here()), set()),
+        (copied(TwoPairs().bob().fault("kill", nodes=["a1"]).here()), set()),
+    ],
+)
+def test_a_copy_may_be_missing_if_any_broker_may_have_taken_the_message(tmp_path, story, expected):
+    assert found(tmp_path, story) == expected

@@ -127,6 +127,10 @@ class Pair:
         self.dead: list[tuple[Name, Copy, str]] = []
         self.acknowledged: list[tuple[Session, Message]] = []
         self.activations = 0
+        self.heard: dict[Pair, list[Place]] = {}
+        """The subscriptions of other pairs, as those told of them last."""
+        self.leaving: list[tuple[Pair, list[Place], Message, int]] = []
+        """Messages for known subscriptions of other pairs, and when they came here."""
         self._positions = 0
 
     @property
@@ -197,6 +201,25 @@ class Pair:
             there.copies.append(copy)
         other.push()
 
+    def tell(self) -> None:
+        """Tell other pairs of the subscriptions here, as far as they can hear it now."""
+        if self.able is not None and self.world.habits.shares_topics:
+            for other in self.world.pairs:
+                if other is not self and other.able is not None and not self.world.delays_news(self, other):
+                    other.heard[self] = [place for name, place in self.places.items() if name[1] is not None]
+
+    def forward(self) -> None:
+        """Bring messages to the subscriptions of other pairs that can take them now."""
+        staying = []
+        for other, places, message, arrived in self.leaving:
+            broker = other.able
+            if broker is None or self.able is None:
+                staying.append((other, places, message, arrived))
+            else:
+                other.enqueue(message, broker, arrived, places)
+                other.push()
+        self.leaving = staying
+
     def routes(self, message: Message) -> list[Place]:
         """The places that are to have a copy."""
         queue = message.columns["queue"]
@@ -263,6 +286,13 @@ class Pair:
                 ):
                     places = some
             self.enqueue(message, broker, arrived, places)
+            for other, heard in self.heard.items():
+                wanting = [
+                    place
+                    for place in heard
+                    if place.name[0] == message.columns["queue"] and place.wanted in (None, message.colour)
+                ]
+                self.leaving += [(other, wanting, message, arrived)] if wanting else []
 
         if transaction is not None:
             connection.bound.setdefault(transaction, []).append((message, store))
@@ -322,6 +352,7 @@ class Pair:
         if place is None:
             wanted = session.wanted if is_subscription else None
             place = self.places[session.name] = Place(session.name, wanted, owner)
+            self.tell()
         session.place = place
         place.sessions.append(session)
         place.members += 1

@@ -53,6 +53,8 @@ class Fault:
             self._row("info", self.kind, bit=False, error=f"no broker is {self.target} now")
             return
         world.struck.update(self.brokers)
+        if self.kind not in CLOCKS:
+            world.unheard.update(self.brokers)
         yield self.chance.choice([0, MS, 50 * MS])
         for broker in self.brokers:
             self._begin(broker)
@@ -66,6 +68,7 @@ class Fault:
         self._row("invoke", f"heal:{self.kind}")
         yield self.chance.choice([0, MS, 50 * MS])
         world.struck.difference_update(self.brokers)
+        world.unheard.difference_update(self.brokers)
         for broker in self.brokers:
             self._end(broker)
         yield self.chance.choice([0, MS, 300 * MS])

@@ -63,6 +63,7 @@ class Habits:
     redistributes: bool
     joins: bool
     leaves: bool
+    shares_topics: bool
 
     @property
     def promises(self) -> Promises:
@@ -82,7 +83,9 @@ class Habits:
         )
 
 
-def drawn(chance: random.Random, *, redistributes: bool, joins: bool, leaves: bool) -> Habits:
+def drawn(
+    chance: random.Random, *, redistributes: bool, joins: bool, leaves: bool, shares_topics: bool
+) -> Habits:
     """Most of everything is left out of every history."""
 
     def often(share: float) -> bool:
@@ -136,6 +139,7 @@ def drawn(chance: random.Random, *, redistributes: bool, joins: bool, leaves: bo
         redistributes=redistributes,
         joins=joins,
         leaves=leaves,
+        shares_topics=shares_topics,
     )
 
 

@@ -37,11 +37,13 @@ class World:
         self.chance = random.Random(f"innocent cluster {seed}")
         self._moves = random.Random(f"moves of an innocent cluster {seed}")
         self._members = random.Random(f"members of an innocent cluster {seed}")
+        self._news = random.Random(f"news of an innocent cluster {seed}")
         self.habits: Habits = drawn(
             self.chance,
             redistributes=self._moves.random() < 0.3,
             joins=self._members.random() < 0.3,
             leaves=self._members.random() < 0.2,
+            shares_topics=self._news.random() < 0.5,
         )
         self.culprit = Culprit(self, misdeed)
         if self.culprit.misdeed is not None:
@@ -54,6 +56,8 @@ class World:
         self.at_end: list[Answer] = []
         self.struck: set[Broker] = set()
         self._left: list[Broker] = []
+        self.unheard: set[Broker] = set()
+        """The brokers that are struck so that others may hear from them late."""
         self.is_ending = self.is_healing = self.is_leaving = self.is_finishing = self.is_over = False
         self.quiet_checks = 2 + self.habits.redelivery // (50 * MS) * 2
         self._numbers: Counter[str] = Counter()
@@ -153,7 +157,9 @@ class World:
         workloads, place = self.habits.workloads, self.pairs.index(pair)
         some = ["q"] if workloads & {"queue", "transactions"} else []
         some += ["r"] if "refusals" in workloads else []
-        some += [f"{TOPIC}t{place}"] * 2 if "topics" in workloads else []
+        away = 1 if self.habits.shares_topics else 0
+        topic = f"{TOPIC}t{(place + away) % len(self.pairs)}"
+        some += [topic] * 2 if "topics" in workloads else []
         some += [PULLED] if "receives" in workloads else []
         some += ["bank"] if "bank" in workloads else []
         some += ["requests"] if "request-reply" in workloads else []
@@ -374,6 +380,8 @@ class World:
         self._begin_clients()
         if self.habits.redistributes and self.culprit.misdeed is None:
             self.timeline.spawn(self._redistribute())
+        if self.habits.shares_topics and len(self.pairs) > 1:
+            self.timeline.spawn(self._exchange())
         if self.culprit.strikes("is away for long"):
             self.timeline.spawn(self._be_away())
             load += AWAY
@@ -413,6 +421,19 @@ class World:
             if len(able) > 1:
                 source, target = self._moves.sample(able, 2)
                 source.give_away(target, self._moves.choice(MOVING), self._moves.choice([1, 3, 100]))
+
+    def delays_news(self, *pairs: Pair) -> bool:
+        """Whether news of subscriptions between pairs does not get through now."""
+        is_near = any(broker in self.unheard for pair in pairs for broker in pair.brokers)
+        return is_near and self._news.random() < 0.8
+
+    def _exchange(self) -> Script:
+        """Bring news of subscriptions, and messages, to where they could not go at once."""
+        while not self.is_over:
+            yield self._news.choice([5, 50, 300]) * MS
+            for pair in self.pairs:
+                pair.tell()
+                pair.forward()
 
     def _be_away(self) -> Script:
         """A broker answers nothing for a while, and no fault is in force."""
