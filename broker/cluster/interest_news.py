@@ -60,6 +60,8 @@ class LinkedInterests:
         self._node_id = engine.settings.node_id
         self._forwards = forwards
         self._version = 1
+        self._count = engine.topics.count
+        """The number of the last subscription that the others are told of."""
         self._own: dict[str, Interest] = {}
         """What our subscriptions want, by topic, as the others are told."""
         self._changed: dict[str, None] = {}
@@ -197,7 +199,9 @@ class LinkedInterests:
             else:
                 del self._own[topic]
         self._changed.clear()
-        if news and not self._engine.abandoned:
+        count = self._engine.topics.count
+        if (news or count > self._count) and not self._engine.abandoned:
+            self._count = count
             self._version += 1
             for link in self._channels:
                 self._tell(link, news, whole=False)
@@ -218,15 +222,20 @@ class LinkedInterests:
 
     def _tell(self, link: ClusterLink, topics: dict[str, Interest], *, whole: bool) -> None:
         self._channels[link].told = self._version
-        link.send(
-            m.Interests(self._node_id, self._engine.incarnation, self._version, dict(topics), whole=whole)
-        )
+        engine = self._engine.incarnation
+        link.send(m.Interests(self._node_id, engine, self._version, self._count, dict(topics), whole=whole))
 
     def _noted(self, link: ClusterLink, message: m.InterestsNoted) -> None:
         channel = self._channels.get(link)
-        if channel is not None and message.engine == self._engine.incarnation:
-            channel.noted = max(channel.noted, message.version)
-            self._check_waiting()
+        node_id = None if link.member is None else link.member.node_id
+        if channel is None or node_id is None or message.engine != self._engine.incarnation:
+            return
+        try:
+            self._engine.note_known(node_id, message.upto, message.record)
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
+        channel.noted = max(channel.noted, message.version)
+        self._check_waiting()
 
     def _wanted(self, link: ClusterLink, message: m.InterestsWanted) -> None:
         del message
@@ -247,7 +256,7 @@ class LinkedInterests:
         superseded = other is not None and other.name != member.name and other.activation > member.activation
         engine, version = self._heard.get(member.name, ("", 0))
         if superseded or (engine == message.engine and message.version < version):
-            link.send(m.InterestsNoted(message.engine, message.version))
+            link.send(m.InterestsNoted(message.engine, message.version, 0, 0))
             return
         if message.whole or engine == message.engine:
             self._heard[member.name] = message.engine, message.version
@@ -255,10 +264,11 @@ class LinkedInterests:
             link.send(m.InterestsWanted())  # it told the rest before we listened
 
         def noted() -> None:
-            link.send(m.InterestsNoted(message.engine, message.version))
+            link.send(m.InterestsNoted(message.engine, message.version, message.upto, record))
 
         try:
             self._engine.take_interest(message.node_id, message.topics, noted, whole=message.whole)
+            record = self._engine.journal.next_id()
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
         self._forwards(message.node_id)

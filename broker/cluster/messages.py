@@ -213,20 +213,27 @@ class Interests(LinkMessage, frozen=True):
     """What subscriptions of the node ``node_id`` want of some topics; ``whole``: of no others.
 
     ``version`` orders what one engine (``engine`` names it) says; news may come over two links.
+    ``upto`` is the number of the last subscription that it includes.
     """
 
     node_id: Name
     engine: str
     version: int
+    upto: int
     topics: dict[str, Interest]
     whole: bool
 
 
 class InterestsNoted(LinkMessage, frozen=True):
-    """The answer to ``Interests``: the sender knows that news, also after a restart."""
+    """The answer to ``Interests``: the sender knows that news, also after a restart.
+
+    What it stores for subscriptions up to number ``upto`` has higher records than ``record``.
+    """
 
     engine: str
     version: int
+    upto: int
+    record: int
 
 
 class InterestsWanted(LinkMessage, frozen=True):

@@ -49,7 +49,7 @@ from broker.core.duplicates import Duplicates, SentId, encode_forwarded, encode_
 from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.identity import MessageId
-from broker.core.interests import Interest, Interests
+from broker.core.interests import Interest, Interests, encode_known
 from broker.core.memory import Memory
 from broker.core.message import (
     CLAIMED,
@@ -57,6 +57,7 @@ from broker.core.message import (
     DELIVERIES,
     DROPPED,
     FORWARDED,
+    KNOWN,
     MESSAGE,
     QUEUE,
     SENT,
@@ -392,6 +393,22 @@ class Engine:
             self.gate.when_durable(sequence, done)
         return sequence
 
+    def note_known(self, node_id: str, upto: int, record: int) -> None:
+        """Note that another node knows our subscriptions up to a number (``Topics.count``).
+
+        They get what that node stores from that record of its own on.
+        """
+        self._check()
+        data = encode_known(node_id, record)
+        operations = [
+            Operation(UPDATE, KNOWN, id_, data)
+            for queue in self.topics.known_by(node_id, upto, record)
+            if queue.subscription is not None and queue.subscription.durable
+            for id_ in (queue.id, *queue.also)
+        ]
+        if operations:
+            self.journal.append(operations)
+
     def end_passing_interest(self, node_id: str) -> None:
         """Keep no more messages for subscriptions of a node that end with their connections."""
         queue = self.queues.get(self.settings.forwarding_queue(node_id))
@@ -628,6 +645,9 @@ class Engine:
         for record_id, sender, identity in image.forwarded:
             forgotten = self._forwarded.remember(sender, identity, record_id, 0)
             operations += [Operation(DELETE, FORWARDED, forgotten_id) for forgotten_id in forgotten]
+        for queue_id, nodes in image.known.items():
+            if queue_id in image.subscriptions:
+                self.topics.adopt_known(self.queues[image.queues[queue_id]], nodes)
         for record_id, interest in image.interests:
             forwarding = self.queue(self.settings.forwarding_queue(interest.node_id))
             operations += self.interests.adopt(record_id, interest, forwarding)
@@ -809,7 +829,9 @@ class Engine:
         A message to a topic that was ``forwarded`` here goes to no other broker.
         """
         if target.startswith(TOPIC_PREFIX):
-            return self.topics.wanting(target, message, forwarded=forwarded)
+            return (
+                self.topics.arriving(target, message) if forwarded else self.topics.wanting(target, message)
+            )
         temporary = self.queues.get(target)
         return () if temporary is None else (temporary,)
 

@@ -4,6 +4,11 @@ A message that is sent to a topic gets one copy for each node that has subscript
 in the store-and-forward queue of that node. When it arrives there, it is copied to those that are
 there then. So only topics and selectors matter here, and not the subscriptions themselves.
 
+A message may be on its way when a subscription is made. It was sent before, so the subscription
+must not get it. Records tell: a node that notes a subscription says which record it would write
+next, and a message that it stored before has a lower one. What a node knew since when is an update
+of the subscription's record (KNOWN). A subscription gets nothing from a node that does not know it.
+
 An interest in lasting subscriptions is a record of the journal (INTEREST), so that a restart
 forgets none of them while their broker cannot say them again. It ends when that broker says so, or
 when an administrator deletes the store-and-forward queue of a node that never returns. An interest
@@ -14,6 +19,7 @@ broker: a dead broker has none of them, and messages for it would never be taken
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -32,6 +38,7 @@ _log = logging.getLogger(__name__)
 SELECTORS_MAX: Final = 32
 CHARACTERS_MAX: Final = 8192
 """If subscriptions to a topic have more selectors, or longer ones, they are taken to want all."""
+_RECORD: Final = struct.Struct("<Q")
 ALL: Final = ("",)
 """The selectors of subscriptions of which one has none."""
 
@@ -57,6 +64,16 @@ class NodeInterest(msgspec.Struct, frozen=True, array_like=True):
     node_id: str
     topic: str
     selectors: tuple[str, ...]
+
+
+def encode_known(node_id: str, record: int) -> bytes:
+    """Return the data of a KNOWN update: what the node stores from that record on."""
+    return _RECORD.pack(record) + node_id.encode()
+
+
+def decode_known(data: bytes) -> tuple[str, int]:
+    """Return node ID and record from a KNOWN update."""
+    return data[_RECORD.size :].decode(), *_RECORD.unpack_from(data)
 
 
 def wanted(selectors: Iterable[Selector | None]) -> tuple[str, ...]:

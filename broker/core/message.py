@@ -29,6 +29,7 @@ policies:
     FORWARDED 13  a forwarded message was accepted: its identity (see ``identity``), sender's node
                  ID in UTF-8
     INTEREST 14  another node has lasting subscriptions to a topic: see ``interests``
+    KNOWN 15     update of a subscription: since when another node knows of it, see ``interests``
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ SENT: Final = 11
 CLAIMED: Final = 12
 FORWARDED: Final = 13
 INTEREST: Final = 14
+KNOWN: Final = 15
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

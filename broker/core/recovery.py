@@ -14,7 +14,7 @@ from operator import itemgetter
 from broker.core.addresses import is_store_and_forward
 from broker.core.duplicates import SentId, decode_forwarded, decode_sent
 from broker.core.identity import MessageId
-from broker.core.interests import NodeInterest, decode_interest
+from broker.core.interests import NodeInterest, decode_interest, decode_known
 from broker.core.message import (
     CLAIMED,
     CLEAN,
@@ -28,6 +28,7 @@ from broker.core.message import (
     HEAD,
     INTEREST,
     IS_LARGE,
+    KNOWN,
     LARGE,
     MESSAGE,
     OVERHEAD,
@@ -54,6 +55,8 @@ class Image:
     queues: dict[int, str] = field(default_factory=dict)
     subscriptions: dict[int, Subscription] = field(default_factory=dict)
     """Those of the queues that are one's."""
+    known: dict[int, dict[str, int]] = field(default_factory=dict)
+    """The nodes that know of each subscription, and the record from which on they know it."""
     dropped: dict[int, str] = field(default_factory=dict)
     """Queues that are no more but for what is in them, each under a name of its own."""
     messages: dict[int, list[Record]] = field(default_factory=dict)
@@ -179,6 +182,9 @@ def _read_subscription(image: Image, record: Record) -> None:
     for update in record.updates:
         if update.kind == CLAIMED:
             subscription = subscription.claimed(update.data.decode())
+        elif update.kind == KNOWN:
+            node_id, first = decode_known(update.data)
+            image.known.setdefault(record.id, {}).setdefault(node_id, first)
     image.subscriptions[record.id] = subscription
     image.queues[record.id] = subscription.queue
     if not subscription.durable or any(update.kind == DROPPED for update in record.updates):

@@ -125,14 +125,44 @@ class Topics:
         self.observers: list[Callable[[str], None]] = []
         self._count = 0
         self._topics: dict[str, _Topic] = {}
+        self._numbers: dict[int, Queue] = {}
+        """All subscriptions, by the number that each got when it came."""
+        self._known: dict[Queue, dict[str, int]] = {}
+        """The nodes that know of each subscription, and the record from which on they know it."""
+        self._told: dict[str, int] = {}
+        """Node -> the number up to which it knows the subscriptions."""
         self._named: dict[SubscriptionKey, Queue] = {}
         self._owned: Counter[tuple[str, ...]] = Counter()
+
+    @property
+    def count(self) -> int:
+        """The number of the subscription that came last."""
+        return self._count
+
+    def known_by(self, node_id: str, upto: int, record: int) -> list[Queue]:
+        """Note that another node knows the subscriptions up to a number, and return the new ones.
+
+        They get what it stored from that record on.
+        """
+        first, self._told[node_id] = self._told.get(node_id, 0) + 1, max(upto, self._told.get(node_id, 0))
+        told = (self._numbers.get(number) for number in range(first, upto + 1))
+        new = [queue for queue in told if queue is not None and node_id not in self._known[queue]]
+        for queue in new:
+            self._known[queue][node_id] = record
+        return new
+
+    def adopt_known(self, queue: Queue, nodes: Mapping[str, int]) -> None:
+        """Take from a journal which nodes know of a subscription."""
+        for node_id, record in nodes.items():
+            self._known[queue].setdefault(node_id, record)
 
     def add(self, queue: Queue) -> None:
         """It gets what is sent to its topic from now on."""
         subscription = queue.subscription
         assert subscription is not None, "a queue without a subscription"
         self._count += 1
+        self._numbers[self._count] = queue
+        self._known[queue] = {}
         self._topics.setdefault(TOPIC_PREFIX + subscription.topic, _Topic()).add(queue, self._count)
         if subscription.durable:
             self._name(queue, subscription.key)
@@ -143,6 +173,7 @@ class Topics:
         subscription = queue.subscription
         assert subscription is not None, "a queue without a subscription"
         topic = self._topics[TOPIC_PREFIX + subscription.topic]
+        del self._numbers[topic.queues[queue]], self._known[queue]
         topic.remove(queue)
         if not topic.selected:
             del self._topics[TOPIC_PREFIX + subscription.topic]
@@ -261,17 +292,30 @@ class Topics:
                     yield
         tested.headers = None
 
-    def wanting(self, target: str, message: Message, *, forwarded: bool = False) -> Sequence[Queue]:
+    def arriving(self, target: str, message: Message) -> Sequence[Queue]:
+        """Return the queues of subscriptions that get a message from another broker.
+
+        They are those of which its node knew when it stored the message.
+        """
+        identity = message.identity
+        assert identity is not None, "a forwarded message without an identity"
+        return [
+            queue
+            for queue in self.wanting(target, message)
+            if identity.record > self._known.get(queue, {}).get(identity.origin, identity.record)
+        ]
+
+    def wanting(self, target: str, message: Message) -> Sequence[Queue]:
         """Return the queues that get this message, those of the oldest subscriptions first.
 
-        Store-and-forward queues come last. They do not get a message that was ``forwarded`` here.
+        Store-and-forward queues come last.
         """
         topic = self._topics.get(target)
         tested, message.tested = message.tested or Tested(), None
         if topic is None:
             return ()
         if not self.selects(target):
-            return tuple(topic.queues) if forwarded else tuple(self.holders(target))
+            return tuple(self.holders(target))
         for selected in _untested(topic, tested):
             self._test(message, tested, selected)
         matching = [
@@ -283,7 +327,7 @@ class Topics:
             return tuple(matching[0].queues)
         queues = dict.fromkeys(queue for selected in matching for queue in selected.queues)
         here = sorted((queue for queue in queues if queue in topic.queues), key=topic.queues.__getitem__)
-        return here if forwarded else here + [queue for queue in topic.elsewhere if queue in queues]
+        return here + [queue for queue in topic.elsewhere if queue in queues]
 
     def _test(self, message: Message, tested: Tested, selected: _Selected) -> None:
         selector = selected.selector

@@ -452,7 +452,10 @@ class StompSession:
         """Let what follows wait until other brokers know of the new subscription."""
         news = self.engine.news
         if news is not None and (told := news.told()) is not None:
-            self._intake.park(told, 0, _go_on)
+            self._intake.park(told, 0, self._news_told)
+
+    def _news_told(self) -> None:
+        self._busy_until = self.engine.journal.last_sequence  # what the others said of it is durable then
 
     def _add(self, subscription_id: str, subscription: AnySubscription) -> None:
         self._subscriptions[subscription_id] = subscription
@@ -810,10 +813,6 @@ def _topic_of(subscription: AnySubscription | None, headers: Mapping[str, str]) 
         return None if known is None else known.topic
     destination = headers.get("destination", "")
     return topic_name(destination) if destination.startswith(TOPIC_PREFIX) else None
-
-
-def _go_on() -> None:
-    """Do nothing: what waits behind this in an intake goes on."""
 
 
 def _required(frame: Frame, name: str) -> str:

@@ -183,3 +183,22 @@ def test_a_broker_that_begins_asks_before_its_first_message_and_forgets_what_has
             assert a.kept_for(b) == ["red"]
 
     asyncio.run(scenario())
+
+
+def test_a_subscription_does_not_get_what_was_on_its_way_when_it_was_made():
+    async def scenario():
+        async with cluster() as (a, b):
+            first = await b.subscribed("1")
+            a.balancing._bridges["node-b"].stop()
+            await a.send("red")
+            second = await b.subscribed("2")
+            await a.send("blue")
+            await b.restart()
+            a.balancing._bridge("node-b")
+            await until(lambda: not a.kept_for(b), "b has taken both")
+            assert [got(b.engine.queues[queue.name]) for queue in (first, second)] == [
+                ["red", "blue"],
+                ["blue"],
+            ]
+
+    asyncio.run(scenario())
