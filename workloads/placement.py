@@ -79,8 +79,8 @@ def check(spec: TestSpec, nodes: Sequence[NodePlan], at_home: Sequence[str]) -> 
         )
     if at_home and [*pairs_of(nodes, spec.produce_at)] != [*pairs_of(nodes, spec.consume_at)]:
         raise UsageError(
-            f"--workload {at_home[0]}: each broker has topics and temporary queues of its own; name nodes of "
-            "the same pairs by --produce-at and --consume-at"
+            f"--workload {at_home[0]}: brokers of pairs do not share its topics or temporary queues; name "
+            "nodes of the same pairs by --produce-at and --consume-at"
         )
     if spec.select_by_pair and len(pairs_of(nodes, spec.consume_at)) < 2:
         raise UsageError(

@@ -109,6 +109,11 @@ def refusing(workload: str) -> bool:
     return any(WORKLOADS[one].refuses for one in parts(workload))
 
 
-def workloads_at_home(workload: str) -> list[str]:
+def workloads_at_home(spec: TestSpec, dialect: Dialect) -> list[str]:
     """Return the parts of a workload whose producers and consumers must be at the same pairs."""
-    return [one for one in parts(workload) if WORKLOADS[one].at_home]
+    shared = dialect.topics is not None and spec.policy in dialect.topics.shared_by
+    return [
+        one
+        for one in parts(spec.workload)
+        if WORKLOADS[one].at_home and not (shared and WORKLOADS[one].topics_of(spec))
+    ]

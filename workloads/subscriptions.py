@@ -1,10 +1,13 @@
 """Workload ``subscriptions``: topics, and subscriptions to them that come, go, and are made again.
 
-Each topic is at home with a pair, as groups are, because in a cluster each broker has topics of its
-own. Each topic has the subscriptions of ``SHARES`` that brokers support: durable ones, one of them
-with a selector, a shared one, and one that ends with its session. Consumers leave for a while and
-come back, and messages sent meanwhile wait for them. Or they drop their subscription and, after a
-while, make it again under the same name. Where a test asks for it (``change_selectors``), a durable
+Each topic is at home with a pair, as groups are, because in some clusters each broker has topics of
+its own. Where brokers share topics, a test may have the subscribers of each topic at another pair
+than its producers (``share_topics``, or ``produce_at`` and ``consume_at``).
+
+Each topic has the subscriptions of ``SHARES`` that brokers support: durable ones, one of them with
+a selector, a shared one, and one that ends with its session. Consumers leave for a while and come
+back, and messages sent meanwhile wait for them. Or they drop their subscription and, after a while,
+make it again under the same name. Where a test asks for it (``change_selectors``), a durable
 subscription with a selector is made again with another one, which drops the former.
 """
 
@@ -94,6 +97,7 @@ class SubscriptionsLoad(Load):
     def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """Return a stream for each producer, and each topic and group of its pair."""
         topics = self.topics(context)
+        pairs = [pair for pair in pairs if pair.producers]
         groups = placement.groups_by_pair(context, len(pairs))
         speech = context.dialect.topics
         kind = ColouredStream if speech is not None and speech.selector is not None else ProducerStream
@@ -147,7 +151,8 @@ class SubscriptionsLoad(Load):
         assert speech is not None, "a dialect without topics"
         there = {"durable": speech.durable is not None, "shared": speech.shared is not None, "plain": True}
         found = []
-        for place, topic in enumerate(self.topics(context)):
+        away = 1 if context.spec.share_topics else 0
+        for place, topic in enumerate(self.topics(context), away):
             for n, share in enumerate(SHARES):
                 if there[share.kind] and (share.selector is None or speech.selector is not None):
                     base = f"{share.kind}{n}-{topic.removeprefix(TOPIC)}"

@@ -116,6 +116,7 @@ _DRAWN_IF_POSSIBLE: Final = (
     "close_groups",
     "change_selectors",
     "chain",
+    "share_topics",
 )
 """The fields that are drawn only for certain workloads, policies or brokers (``_sizes``)."""
 _PAGED: Final = 0.15
@@ -389,6 +390,9 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
         changes["close_groups"] = True
     if selects and "subscriptions" in named and dialect.topics is not None and dialect.topics.remakes:
         changes["change_selectors"] = True
+    shares = _is_drawn("share_topics", chance) and base.pairs > 1
+    if shares and "subscriptions" in named and dialect.topics and base.policy in dialect.topics.shared_by:
+        changes["share_topics"] = True
     return changes
 
 

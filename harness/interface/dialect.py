@@ -46,6 +46,11 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
     selector: str | None = "selector"  # header of SUBSCRIBE for an SQL selector; None: there is none
     remakes: bool = False
     """Whether a durable subscription is made anew if it is requested with another selector."""
+    shared_by: frozenset[str] = frozenset()
+    """The policies of clusters in which a message reaches the subscriptions at all brokers.
+
+    Under other policies each broker has topics of its own.
+    """
 
     def wanting(self, selector: Mapping[str, Sequence[str]] | None) -> dict[str, str]:
         """Return the header that selects messages by their properties.

@@ -283,6 +283,15 @@ class TestSpec(
             drawn_share=0.3,
         ),
     ] = False
+    share_topics: Annotated[
+        bool,
+        Field(
+            "Subscribers are at another pair than the producers of their topic, where brokers share topics",
+            "--share-topics",
+            drawn=(True,),
+            drawn_share=0.6,
+        ),
+    ] = False
     guarantee: Annotated[
         str,
         Field(

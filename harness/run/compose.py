@@ -203,6 +203,11 @@ def compose(
             f"--change-selectors: brokers of system {system.name} cannot change the selector of a durable "
             f"subscription"
         )
+    if spec.share_topics and not (system.dialect.topics and spec.policy in system.dialect.topics.shared_by):
+        raise UsageError(
+            f"--share-topics: each broker of system {system.name} with policy {spec.policy} has its own "
+            "topics"
+        )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(
             f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "
@@ -220,7 +225,7 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
-    workloads.placement.check(spec, nodes, workloads.registry.workloads_at_home(spec.workload))
+    workloads.placement.check(spec, nodes, workloads.registry.workloads_at_home(spec, system.dialect))
     if spec.environment == "attached" and spec.attached is None:
         raise UsageError("--environment attached: name the cluster by --attach FILE")
     environment, reason = place(system, spec.environment, spec.hosts, spec.attached)

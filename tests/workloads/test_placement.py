@@ -10,6 +10,7 @@ from test_load import conduct
 import workloads.registry
 from harness.commands import options
 from harness.interface import NodePlan, TestSpec, UsageError
+from harness.systems import registry as systems
 from workloads import placement
 from workloads.placement import pairs_of
 
@@ -66,19 +67,29 @@ def test_a_node_that_serves_no_clients_is_refused(fields, complaint):
     assert str(refused.value) == complaint
 
 
-@pytest.mark.parametrize("name", ["subscriptions", "request-reply"])
-def test_what_exists_at_one_pair_only_is_used_there(name):
-    needs = workloads.registry.workloads_at_home(f"queue,{name}")
-    assert needs == [name]
+@pytest.mark.parametrize(
+    ("name", "policy"), [("subscriptions", "ha-database"), ("request-reply", "standalone")]
+)
+def test_what_exists_at_one_pair_only_is_used_there(name, policy):
+    def needs(workload):
+        return workloads.registry.workloads_at_home(
+            TestSpec(name="test", policy=policy, workload=workload), systems.get("own").dialect
+        )
+
+    assert needs(f"queue,{name}") == [name]
     nodes = plan("a1", "b1")
     same = {"produce_at": ("a1",), "consume_at": ("a1",)}
     for fields in ({}, same, {"drain_at": ("a1",)}):
-        placement.check(TestSpec(name="test", **fields), nodes, needs)
+        placement.check(TestSpec(name="test", **fields), nodes, needs(name))
     for fields in ({"produce_at": ("a1",)}, {**same, "consume_at": ("b1",)}):
-        with pytest.raises(UsageError, match=f"--workload {name}: each broker has topics"):
-            placement.check(TestSpec(name="test", **fields), nodes, needs)
-        others = workloads.registry.workloads_at_home("queue,bank")
-        placement.check(TestSpec(name="test", **fields), nodes, others)
+        with pytest.raises(UsageError, match=f"--workload {name}: brokers of pairs do not share its topics"):
+            placement.check(TestSpec(name="test", **fields), nodes, needs(name))
+        placement.check(TestSpec(name="test", **fields), nodes, needs("queue,bank"))
+
+
+def test_subscribers_may_be_elsewhere_where_brokers_share_topics():
+    spec = TestSpec(name="test", policy="standalone", workload="subscriptions")
+    assert workloads.registry.workloads_at_home(spec, systems.get("own").dialect) == []
 
 
 def test_clients_with_a_list_of_brokers_share_it():

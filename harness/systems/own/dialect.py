@@ -23,6 +23,7 @@ DIALECT: Final = Dialect(
         shared={"durable-subscription-name": "{}", "shared": "true"},
         drops="either",
         remakes=True,
+        shared_by=frozenset({"replication", "shared-store", "standalone"}),
     ),
     temporaries=Temporaries(),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
