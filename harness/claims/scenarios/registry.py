@@ -25,6 +25,7 @@ from harness.claims.scenarios import (
     shared_store_database,
     shared_store_probes,
     subscriptions,
+    topics,
     transactions,
 )
 from harness.claims.scenarios.probe import Probe
@@ -45,6 +46,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *discovery.SCENARIOS,
     *client_failover.SCENARIOS,
     *joining.SCENARIOS,
+    *topics.SCENARIOS,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = (*clusters.OTHERS_ONLY, *joining.OTHERS_ONLY)

@@ -17,6 +17,7 @@ from mutants.refuters import (
     shared_store,
     shared_store_database,
     subscriptions,
+    topics,
     transactions,
 )
 from mutants.refuters.refuter import Refuter
@@ -31,5 +32,6 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **subscriptions.REFUTERS,
     **clusters.REFUTERS,
     **client_failover.REFUTERS,
+    **topics.REFUTERS,
 }
 """The refuter of each scenario and probe, by its id."""
