@@ -157,6 +157,16 @@ SUBSCRIPTIONS: Final = Arena(
 )
 """One broker and its disk, and subscriptions that come, go, and are made again."""
 
+SHARED_TOPICS: Final = Arena(
+    ("kill", "partition", "slow"), {**SUBSCRIPTIONS.fields, "pairs": 2, "share_topics": True}
+)
+"""Two brokers, and subscriptions at each to topics whose producers are at the other."""
+
+SHARED_TOPICS_HEARD: Final = Arena(
+    ("clock-step", "clock-skew"), {**SHARED_TOPICS.fields, "churn": 4.0, "queues": 6, "rate": 150.0}
+)
+"""The same without a fault that can keep the news of a subscription from a broker."""
+
 REMADE_SUBSCRIPTIONS: Final = Arena(SUBSCRIPTIONS.kinds, {**SUBSCRIPTIONS.fields, "change_selectors": True})
 """The same, some of them with another selector."""
 

@@ -6,7 +6,13 @@ from typing import Final
 
 from mutants.changed import Replacement
 from mutants.mutant import Mutant
-from mutants.parts.arenas import REMADE_SUBSCRIPTIONS, SUBSCRIPTIONS, SUBSCRIPTIONS_OF_A_PAIR
+from mutants.parts.arenas import (
+    REMADE_SUBSCRIPTIONS,
+    SHARED_TOPICS,
+    SHARED_TOPICS_HEARD,
+    SUBSCRIPTIONS,
+    SUBSCRIPTIONS_OF_A_PAIR,
+)
 
 _PART: Final = "topics"
 _ENGINE: Final = "broker/core/engine.py"
@@ -16,7 +22,60 @@ _MADE_ANEW: Final = (
     "                return known\n"
 )
 
+_NEWS: Final = "broker/cluster/interest_news.py"
+
 MUTANTS: Final = (
+    Mutant(
+        "subscribe-answered-before-the-news-has-arrived",
+        _PART,
+        "own",
+        "a SUBSCRIBE is answered at once, and other brokers are told of the subscription a moment later",
+        frozenset({"lost"}),
+        SHARED_TOPICS_HEARD,
+        (
+            Replacement(
+                _NEWS,
+                "        self._tell_changes()\n        return self._future(self._all_know)\n",
+                "        return None\n",
+            ),
+            Replacement(
+                _NEWS,
+                "asyncio.get_running_loop().call_soon(self._tell_changes)",
+                "asyncio.get_running_loop().call_later(0.02, self._tell_changes)",
+            ),
+        ),
+    ),
+    Mutant(
+        "repeated-message-copied-again",
+        _PART,
+        "own",
+        "a message to a topic that another broker sends again, because it has no answer, is copied again",
+        frozenset({"duplicate", "double-delivery", "resurrected"}),
+        SHARED_TOPICS,
+        (
+            Replacement(
+                _ENGINE,
+                "            known = self._forwarded.sequence(identity)\n",
+                '            again = message.target.startswith("/topic/")\n'
+                "            known = None if again else self._forwarded.sequence(identity)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "subscription-gets-what-was-on-its-way",
+        _PART,
+        "own",
+        "what was sent at another broker before a subscription was made is copied to it when it arrives",
+        frozenset({"not-subscribed"}),
+        SHARED_TOPICS,
+        (
+            Replacement(
+                "broker/core/topics.py",
+                "identity.record > self._known.get(queue, {}).get(identity.origin, identity.record)",
+                "queue in self._known",
+            ),
+        ),
+    ),
     Mutant(
         "remade-subscription-keeps-its-selector",
         _PART,
