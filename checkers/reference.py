@@ -105,7 +105,11 @@ class History:
         for r in rows:
             if r["f"] in ("subscribe", "drop"):
                 self.subscribing_to[r.get("queue")].append(r)
-        self.temporary = [r for r in rows if (r.get("queue") or "").startswith(TEMPORARY)]
+        self.temporary: dict[str | None, list[Row]] = defaultdict(list)
+        """All rows that name a temporary queue, by queue."""
+        for r in rows:
+            if (r.get("queue") or "").startswith(TEMPORARY):
+                self.temporary[r["queue"]].append(r)
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
@@ -131,20 +135,29 @@ class History:
         self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}
         """The result of ``answer_to`` for each invocation, by the index of its row."""
+        self.owed: dict[str, tuple[int, Any] | None] = {}
+        """The result of ``_owed_since`` in ``reference_subscriptions`` for each subscription."""
+        self.kept: dict[str, bool] = {}
+        """The result of ``_is_kept`` in ``reference_subscriptions`` for each subscription."""
         self._asked: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._answered: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self._latest_asked: dict[tuple[str, int], list[int]] = defaultdict(list)
         for invocation, answer in _answered(rows):
             for column in ("session", "connection"):
                 if answer.get(column) is not None:
-                    self._asked[column, answer[column]].append(invocation["index"])
-                    self._answered[column, answer[column]].append(answer["index"])
+                    name = column, answer[column]
+                    self._asked[name].append(invocation["index"])
+                    self._answered[name].append(answer["index"])
+                    latest = self._latest_asked[name]
+                    latest.append(max(invocation["index"], latest[-1] if latest else -1))
 
     def reached_the_end(self) -> bool:
         """Return whether the test drained every queue and then finished reading the stores."""
         return {"browse", "end"} <= {r.get("value") for r in self.control if r["f"] == "phase"}
 
+    @functools.cached_property
     def looked_everywhere(self) -> bool:
-        """Return whether every store that may hold a message was read at the end of the test.
+        """True if every store that may hold a message was read at the end of the test.
 
         The history must have reached its end, no broker's stores may have stayed unreadable, and
         rows must say that the stores were read. In a history of another harness it is enough that
@@ -203,9 +216,11 @@ class History:
 
         Most questions are asked where none was, and need no look at their rows (``rows_around``).
         """
-        rows = [self._of[name][0] for name in self._names_around(invocation) if name in self._of]
         count = bisect_left(self._all_departures, invocation["index"])
-        return count > 0 and any(r["index"] < self._all_departures[count - 1] for r in rows)
+        if not count:
+            return False
+        rows = [self._of[name][0] for name in self._names_around(invocation) if name in self._of]
+        return any(r["index"] < self._all_departures[count - 1] for r in rows)
 
     def row_at(self, moment: int) -> int:
         """Return the index of the first row at or after a moment (ns).
@@ -289,7 +304,7 @@ class History:
         It is the latest invocation of the subscribe of its session, or of an operation in its
         session or on its connection that was answered before the delivery was read.
         """
-        rows_known = [self.session_begin(d["session"]), *self.answered_before(d, options)]
+        rows_known = [self.session_begin(d["session"]), self.latest_answered_before(d, options)]
         return max((index for index in rows_known if index is not None), default=None)
 
     def answered_before(self, d: Row, options: CheckOptions) -> list[int]:
@@ -306,6 +321,19 @@ class History:
                 count = bisect_left(self._answered[column, d[column]], d["index"])
                 invocations += self._asked[column, d[column]][:count]
         return invocations
+
+    def latest_answered_before(self, d: Row, options: CheckOptions) -> int | None:
+        """Return the latest of ``answered_before``; None if there is none."""
+        if not options.broker.answers_in_order:
+            return None
+        latest = None
+        for column in ("session", "connection"):
+            if d.get(column) is not None:
+                count = bisect_left(self._answered[column, d[column]], d["index"])
+                if count:
+                    invocation = self._latest_asked[column, d[column]][count - 1]
+                    latest = invocation if latest is None else max(latest, invocation)
+        return latest
 
     def session_end(self, session: int) -> int | None:
         """Return the index of the row that ended a session for its client; None if there is none.
@@ -451,6 +479,12 @@ class History:
         return by_lane
 
     @functools.cached_property
+    def closings(self) -> Mapping[tuple[str | None, str | None], Sequence[Closing]]:
+        """The messages that close each queue's groups."""
+        grouped = {lane: messages for lane, messages in self.lanes.items() if lane[1] is not None}
+        return defaultdict(list, {lane: closings_of(messages) for lane, messages in grouped.items()})
+
+    @functools.cached_property
     def readers(self) -> Mapping[tuple[str | None, str | None], AbstractSet[int | None]]:
         """The sessions to which messages of each queue and group were delivered."""
         by_lane: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
@@ -506,11 +540,12 @@ def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
     """
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
-        key = operation(r)
         if r["process"] >= 0 and r["type"] == "invoke":
-            latest[key] = r
-        elif r["type"] == "ok" and r["f"] not in ("deliver", "connect") and key in latest:
-            yield latest[key], r
+            latest[operation(r)] = r
+        elif r["type"] == "ok" and r["f"] not in ("deliver", "connect"):
+            invocation = latest.get(operation(r))
+            if invocation is not None:
+                yield invocation, r
 
 
 def _is(r: Row, f: str, type_: str) -> bool:
@@ -524,11 +559,15 @@ class PlainMessage:
         self.queue, self.group = key[:2]
         self.id: int = key[2]  # type: ignore[assignment]  # only of rows that name a message
         self.rows = rows
-        self.sends = [r for r in rows if _is(r, "send", "invoke")]
-        self.deliveries = [r for r in rows if _is(r, "deliver", "ok")]
-        self.stored = [r for r in rows if _is(r, "browse", "ok")]
+        self.sends = [r for r in rows if r["f"] == "send" and r["type"] == "invoke"]
+        self.deliveries = [r for r in rows if r["f"] == "deliver" and r["type"] == "ok"]
+        self.stored = [r for r in rows if r["f"] == "browse" and r["type"] == "ok"]
         self.shown = [*self.deliveries, *self.stored]
         self.attempts = attempts_of(history, rows)
+        self.counted = [attempt for attempt in self.attempts if not attempt.failed] or self.attempts
+        """The attempts to send the message that did not fail; if all failed, all of them."""
+        self.options = [options for attempt in self.counted for options in attempt.options]
+        """The options that the counted attempts asked for, as JSON objects."""
         self.ok = min((attempt.ok for attempt in self.attempts if attempt.ok is not None), default=None)
         self.transaction = _largest(self.sends, "transaction")
         self.producer = _largest(self.sends, "producer")
@@ -556,7 +595,8 @@ class PlainMessage:
 
 
 def _largest(rows: Iterable[Row], column: str) -> Any:
-    return max((r[column] for r in rows if r.get(column) is not None), default=None)
+    values = [value for r in rows if (value := r.get(column)) is not None]
+    return max(values) if values else None
 
 
 def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
@@ -633,9 +673,8 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
             yield Instance(name, queue, group, message, index)
     for (queue, group), all_holds in holds.items():
         if group is not None:
-            messages = history.lanes[queue, group]
-            alternating = alternation(history, queue, messages, options)
-            split = [_held_twice(all_holds, closings_of(messages)), alternating]
+            alternating = alternation(history, queue, group, options)
+            split = [_held_twice(all_holds, history.closings[queue, group]), alternating]
             first = min((index for index in split if index is not None), default=None)
             if first is not None:
                 yield Instance("group-split", queue, group, None, first)

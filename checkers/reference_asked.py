@@ -17,25 +17,17 @@ Row = Mapping[str, Any]
 
 def expires(m: PlainMessage) -> int | None:
     """Return the time (ns) from which a message may have expired; None if it cannot expire."""
-    return min((low for low, _ in _spans(m, "expires")), default=None)
+    return min((low for low, _ in _spans(m.options, "expires")), default=None)
 
 
 def is_delayed(m: PlainMessage) -> bool:
     """Return whether a send of a message asked for a delay."""
-    return bool(_spans(m, "delay"))
+    return bool(_spans(m.options, "delay"))
 
 
 def priority(m: PlainMessage) -> int:
     """Return the highest priority that a message was sent with; 4 if it was sent without one."""
-    return max(
-        (
-            int(r["priority"])
-            for attempt in _counted(m)
-            for r in attempt.options
-            if _number(r.get("priority"))
-        ),
-        default=4,
-    )
+    return max((int(r["priority"]) for r in m.options if _number(r.get("priority"))), default=4)
 
 
 def in_turn(m: PlainMessage) -> bool:
@@ -57,7 +49,7 @@ def may_have_expired(history: History, m: PlainMessage) -> bool:
 
 def had_expired(history: History, m: PlainMessage) -> bool:
     """Return whether a message had certainly expired before the drain began."""
-    high = _high(_counted(m), "expires")
+    high = _high(m.counted, "expires")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
     last = history.rows[-1]["index"]
     return high is not None and high < drained and not clocks_wrong(history, m, last, at_end=True)
@@ -79,7 +71,7 @@ def may_be_delayed(history: History, m: PlainMessage) -> bool:
     """
     if not is_delayed(m):
         return False
-    high = _high([attempt for attempt in _counted(m) if _spans_of(attempt, "delay")], "delay")
+    high = _high([attempt for attempt in m.counted if _spans(attempt.options, "delay")], "delay")
     drained = next((r["time"] for r in history.rows if r["f"] == "phase" and r.get("value") == "drain"), -1)
     return high is None or high >= drained or clocks_wrong(history, m, history.rows[-1]["index"], at_end=True)
 
@@ -97,18 +89,20 @@ def may_wait(history: History, m: PlainMessage, options: CheckOptions) -> bool:
 
 def expired(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Return whether a delivery was certainly sent after its message had expired."""
-    high, sent = _high(_counted(m), "expires"), history.possible(d, options)
+    high = _high(m.counted, "expires")
     if high is None or d["time"] <= high:
         return False
+    sent = history.possible(d, options)
     return (d.get("time_low") or -1) > high or (sent is not None and history.time(sent) > high)
 
 
 def early(history: History, m: PlainMessage, d: Row, options: CheckOptions) -> bool:
     """Return whether a delivery was read before the delay of its message was over."""
     del history, options
-    lows = [low for low, _ in _spans(m, "delay")]
-    all_wait = all(_spans_of(attempt, "delay") for attempt in _counted(m))
-    return bool(lows) and all_wait and bool(d["time"] < min(lows))
+    lows = [low for low, _ in _spans(m.options, "delay")]
+    if not lows or not all(_spans(attempt.options, "delay") for attempt in m.counted):
+        return False
+    return bool(d["time"] < min(lows))
 
 
 def clocks_wrong(history: History, m: PlainMessage, until: int, *, at_end: bool = False) -> bool:
@@ -156,21 +150,15 @@ def _high(attempts: Sequence[Attempt], name: str) -> int | None:
 
 
 def _latest(attempt: Attempt, name: str) -> int | None:
-    return max((high for _, high in _spans_of(attempt, name) if high is not None), default=None)
+    return max((high for _, high in _spans(attempt.options, name) if high is not None), default=None)
 
 
-def _spans(m: PlainMessage, name: str) -> list[tuple[int, int | None]]:
-    return [span for attempt in _counted(m) for span in _spans_of(attempt, name)]
-
-
-def _spans_of(attempt: Attempt, name: str) -> list[tuple[int, int | None]]:
-    spans = (span for r in attempt.options if isinstance(span := r.get(name), list) and len(span) == 2)
+def _spans(options: Sequence[Row], name: str) -> list[tuple[int, int | None]]:
+    """Return the spans of expiry or delay (``name``) among the options of attempts."""
+    if not options:
+        return []
+    spans = (span for r in options if isinstance(span := r.get(name), list) and len(span) == 2)
     return [(low, high if _number(high) else None) for low, high in spans if _number(low)]
-
-
-def _counted(m: PlainMessage) -> list[Attempt]:
-    """Return the attempts to send a message that did not fail; if all failed, all of them."""
-    return [attempt for attempt in m.attempts if not attempt.failed] or m.attempts
 
 
 def _number(value: Any) -> bool:

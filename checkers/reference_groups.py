@@ -6,6 +6,7 @@ that the session held are given back. A selector may leave messages of a group t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -48,8 +49,10 @@ def closings_of(messages: Sequence[PlainMessage]) -> list[Closing]:
     """
     closings = []
     for m in messages:
+        if not any(_closes(r) for r in m.rows if r["f"] == "send"):
+            continue
         begin = first_possible(m)
-        if begin is not None and any(_closes(r) for r in m.rows if r["f"] == "send"):
+        if begin is not None:
             acked = any((r["f"], r["type"]) == ("ack", "ok") and r.get("transaction") is None for r in m.rows)
             settled = acked and bool(m.deliveries)
             closings.append(Closing(m, begin, m.deliveries[-1]["index"] if settled else float("inf")))
@@ -57,7 +60,8 @@ def closings_of(messages: Sequence[PlainMessage]) -> list[Closing]:
 
 
 def _closes(send: Row) -> bool:
-    return (json_object(send.get("value")) or {}).get("close") is True
+    value = send.get("value")
+    return value is not None and (json_object(value) or {}).get("close") is True
 
 
 def is_closed_between(closings: Sequence[Closing], first: int, second: int) -> bool:
@@ -68,9 +72,7 @@ def is_closed_between(closings: Sequence[Closing], first: int, second: int) -> b
     return any(closing.begin < second and closing.end >= first for closing in closings)
 
 
-def alternation(
-    history: History, queue: str | None, messages: Sequence[PlainMessage], options: CheckOptions
-) -> int | None:
+def alternation(history: History, queue: str | None, group: str | None, options: CheckOptions) -> int | None:
     """Return the first delivery by which a group has alternated too often between sessions.
 
     A change of session is explained by a redelivery, a closed group, a selector or the end of a
@@ -80,10 +82,13 @@ def alternation(
     their session, a change does not count if the session that was left held no message of the
     group.
     """
+    messages = history.lanes[queue, group]
     firsts = [m.deliveries[0] for m in messages if m.deliveries]
     firsts = sorted((d for d in firsts if d.get("session") is not None), key=_index)
+    if sum(_session(d) != _session(before) for before, d in itertools.pairwise(firsts)) < HANDFUL:
+        return None
     redeliveries = sorted((d for m in messages for d in m.deliveries[1:]), key=_index)
-    closings = closings_of(messages)
+    closings = history.closings[queue, group]
     ends = history.session_ends(queue)
     selective = [consumer for consumer in consumers_of(history, queue) if consumer.selector]
     sessions = {_session(d) for d in firsts[:1]}

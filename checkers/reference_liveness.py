@@ -5,6 +5,7 @@ It follows the definitions as loops; see ``checkers.reference``.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,16 +67,25 @@ def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
     yield from _not_recovered(rows, options)
 
 
-def _keys(r: Row) -> Iterator[str]:
-    yield f"operation {r['f']}"
-    if r.get("queue") is not None:
-        yield f'queue "{r["queue"]}", {r["f"]}'
-        if r.get("group") is not None:
-            yield f'group "{r["group"]}" of queue "{r["queue"]}", {r["f"]}'
-    if r["f"] == "send" and r.get("producer") is not None:
-        yield f"client producer {r['producer']}"
-    if r["f"] == "send" and r.get("broker") is not None:
-        yield f"broker {r['broker']}"
+def _keys(r: Row) -> Sequence[str]:
+    return _keys_of(r["f"], r.get("queue"), r.get("group"), r.get("producer"), r.get("broker"))
+
+
+@functools.lru_cache
+def _keys_of(
+    f: str, queue: str | None, group: str | None, producer: int | None, broker: str | None
+) -> Sequence[str]:
+    """Return the names of all that an operation is counted for."""
+    keys = [f"operation {f}"]
+    if queue is not None:
+        keys.append(f'queue "{queue}", {f}')
+        if group is not None:
+            keys.append(f'group "{group}" of queue "{queue}", {f}')
+    if f == "send" and producer is not None:
+        keys.append(f"client producer {producer}")
+    if f == "send" and broker is not None:
+        keys.append(f"broker {broker}")
+    return keys
 
 
 def judged(rows: Sequence[Row], options: CheckOptions) -> list[Row]:
@@ -152,10 +162,10 @@ def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Una
     for key, key_rows in by_key.items():
         windows: list[list[Row]] = [[]]
         for r in key_rows:
-            if r["type"] == "ok":
-                windows.append([])
-            else:
+            if r["type"] != "ok":
                 windows[-1].append(r)
+            elif windows[-1]:
+                windows.append([])
         for window in windows:
             unavailability = _window(key, window, key_rows, bound_ns)
             if unavailability is not None:
@@ -185,6 +195,8 @@ def _window(key: str, rows: Sequence[Row], every: Sequence[Row], bound_ns: int) 
     ``rows`` lie between two ``ok`` rows, before the first or after the last; ``every`` are all rows
     of the key.
     """
+    if len(rows) < 3:
+        return None
     asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
     questions = [r for r in rows if r["type"] in asks]
     failed = [r for r in rows if r["type"] in ("fail", "info")]

@@ -36,7 +36,7 @@ def fates(history: History, messages: Sequence[PlainMessage], options: CheckOpti
             unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok") or _unreadable_in_store(r)]
             if unreadable:
                 yield Instance("corrupted", queue, group, None, min(unreadable))
-    complete = history.looked_everywhere()
+    complete = history.looked_everywhere
     sent = first_sends(messages)
     astray = {m.id for m in messages if misplaced(m, sent) is not None}
     stores = PlainStores(history)
@@ -144,11 +144,10 @@ def _corrupted(m: PlainMessage, sent: Mapping[int, int]) -> int | None:
     """
     wrong = [
         r["index"]
-        for r in m.shown
         for column in ("digest", "producer", "sequence", "headers")
         if (meant := {s[column] for s in m.sends if s.get(column) is not None})
-        and r.get(column) is not None
-        and r[column] not in meant
+        for r in m.shown
+        if r.get(column) is not None and r[column] not in meant
     ]
     elsewhere = misplaced(m, sent)
     return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
@@ -199,6 +198,8 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     It is in a store though it was acknowledged or its temporary queue had ended, or the stores have
     several copies of it in both of the last two readings.
     """
+    if not m.stored:
+        return None
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m, options, own_rows_only=True)), default=None)
         in_store = [r for r in m.stored if r.get("value") in _KEPT]
@@ -245,7 +246,8 @@ def delivery_anomalies(
         fell = [
             d["index"]
             for n, d in enumerate(in_sessions)
-            if d.get("delivery_count") is not None
+            if n
+            and d.get("delivery_count") is not None
             and any(
                 e.get("delivery_count") is not None
                 and e["delivery_count"] > d["delivery_count"]

@@ -19,7 +19,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_attempts import over, stored_before, stored_by, stored_from
 from checkers.reference_consumers import order_is_off
-from checkers.reference_groups import Closing, closings_of
+from checkers.reference_groups import Closing
 from checkers.reference_owed import may_be_dead, may_have_died_unread
 from checkers.reference_waits import NEVER
 from checkers.schema import TEMPORARY, TOPIC
@@ -42,7 +42,7 @@ def out_of_order(history: History, options: CheckOptions) -> Iterator[Instance]:
             and not may_have_died_unread(history, m, options)
         ),
     )
-    closings = _closings_by_group(history)
+    closings = history.closings
     for group, messages in delivered.items():
         in_order = sorted(messages, key=_first_read)
         highest: dict[int | None, int] = {}  # by producer: a message below it was overtaken
@@ -76,14 +76,6 @@ def _by_group(history: History, is_wanted: Callable[[PlainMessage], bool]) -> di
         if m.group is not None and in_turn(m) and is_wanted(m):
             groups[m.queue, m.group].append(m)
     return groups
-
-
-def _closings_by_group(history: History) -> dict[Group, list[Closing]]:
-    groups: dict[Group, list[PlainMessage]] = defaultdict(list)
-    for m in history.all_messages:
-        if m.group is not None:
-            groups[m.queue, m.group].append(m)
-    return defaultdict(list, {group: closings_of(messages) for group, messages in groups.items()})
 
 
 def _is_closed_before(history: History, closings: Iterable[Closing], early: PlainMessage, read: int) -> bool:
@@ -186,7 +178,6 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
             and not may_have_died_unread(history, m, options)
         ),
     )
-    closings = _closings_by_group(history)
     for (queue, group), messages in sent.items():
         unreadable = any(
             (r["f"], r["type"]) == ("deliver", "ok") for r in history.messages.get((queue, group, None), ())
@@ -198,7 +189,7 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
         instances = (
             early.instance("not-linearizable", _first_read(early), str(min(overtaken)[1]))
             for early in _suspects(history, arrived, never)
-            if not _is_closed_before(history, closings[queue, group], early, _first_read(early))
+            if not _is_closed_before(history, history.closings[queue, group], early, _first_read(early))
             if (overtaken := list(_overtaken(history, early, [*arrived, *never])))
         )
         yield from islice(instances, 1)

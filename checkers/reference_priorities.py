@@ -81,6 +81,5 @@ def _chosen(history: History, m: PlainMessage, options: CheckOptions) -> int:
     """Return the latest row after which the broker certainly chose a message; -1 if none tells."""
     first = m.deliveries[0]
     begun = history.session_begin(first["session"])
-    rows_known = [int(m.sends[0]["index"]), *history.answered_before(first, options)]
-    rows_known += [] if begun is None else [begun]
-    return max((at for at in rows_known if at < _at(m)), default=-1)
+    rows_known = [int(m.sends[0]["index"]), begun, history.latest_answered_before(first, options)]
+    return max((at for at in rows_known if at is not None and at < _at(m)), default=-1)

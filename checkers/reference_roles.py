@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,6 +156,23 @@ def _sent_as(r: Row) -> tuple[Any, ...]:
     return home, r.get("group"), r.get("message")
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A span (ns) in which a broker had certainly been replaced under a node ID.
+
+    ``until`` is None if the span lasts to the end of the history. What the broker answers in the
+    span proves a zombie. In a span of ``doubts`` it may have been live again unseen: then another
+    broker must certainly have been live under the node ID all the while. ``fenced`` says that only
+    what a fence must prevent proves a zombie.
+    """
+
+    node_id: str
+    since: int
+    until: int | None
+    doubts: Sequence[tuple[float, float]]
+    fenced: bool = False
+
+
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     """Find the operations and deliveries of brokers that had certainly been replaced.
 
@@ -165,43 +183,55 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     all_reigns = reigns(rows)
     taken = takeovers(rows)
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role"]
-    unseen = {reign.broker: list(_doubts(roles, reign.broker)) for reign in all_reigns}
     last = max((r["time"] for r in rows), default=0)
     latest: dict[tuple[Any, ...], Row] = {}
     sent: dict[Any, Row] = {}
-    successors: dict[str, list[tuple[PlainReign, int | None]]] = {}
+    replacements: dict[str, Sequence[Replacement]] = {}
     for r in rows:
         if r["type"] == "invoke":
             latest[operation(r)] = r
-        if r["f"] == "send" and r["type"] == "invoke":
-            sent.setdefault(_sent_as(r), r)
+            if r["f"] == "send":
+                sent.setdefault(_sent_as(r), r)
         if r["process"] < 0 or r["type"] != "ok" or r["f"] == "connect" or r.get("broker") is None:
             continue
-        question = latest.get(operation(r))
-        invocation = sent.get(_sent_as(r)) if r["f"] == "deliver" else question
-        if invocation is None:
+        if r["broker"] not in replacements:
+            replacements[r["broker"]] = [
+                *_succeeded(roles, all_reigns, r["broker"]),
+                *_never_live(roles, all_reigns, r["broker"]),
+                *_fenced(roles, all_reigns, taken, r["broker"]),
+            ]
+        if not replacements[r["broker"]]:
             continue
-        if r["broker"] not in successors:
-            successors[r["broker"]] = list(_successors(roles, all_reigns, r["broker"]))
-        for successor, back in successors[r["broker"]]:
-            if invocation["time"] <= successor.begin or (back is not None and r["time"] >= back):
-                continue
-            doubts = [doubt for doubt in unseen[r["broker"]] if doubt[1] > successor.begin]
-            doubtful = any(low <= r["time"] and invocation["time"] <= high for low, high in doubts)
-            if not doubtful or _another_was_live(all_reigns, last, successor.node_id, invocation, r):
-                yield Instance(
-                    "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
-                )
-                break
-        else:
-            fenced = _fenced(roles, all_reigns, taken, unseen, last, invocation, r)
-            backed = _never_live(roles, all_reigns, invocation, r)
-            if fenced or any(
-                _another_was_live(all_reigns, last, node_id, invocation, r) for node_id in backed
-            ):
-                yield Instance(
-                    "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
-                )
+        invocation = sent.get(_sent_as(r)) if r["f"] == "deliver" else latest.get(operation(r))
+        if invocation is not None and any(
+            _is_after(replacement, invocation, r)
+            and (
+                not _is_doubtful(replacement, invocation, r)
+                or _another_was_live(all_reigns, last, replacement.node_id, invocation, r)
+            )
+            for replacement in replacements[r["broker"]]
+        ):
+            yield Instance(
+                "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
+            )
+
+
+def _is_after(replacement: Replacement, invocation: Row, r: Row) -> bool:
+    """Return whether a broker answered ``r`` while it was replaced, and asked for after that.
+
+    Only sends and acks outside of transactions, commits and deliveries must be fenced.
+    """
+    if replacement.fenced and (
+        r["f"] not in ("send", "ack", "commit", "deliver")
+        or (r["f"] != "commit" and r.get("transaction") is not None)
+    ):
+        return False
+    until = replacement.until
+    return bool(invocation["time"] > replacement.since and (until is None or r["time"] < until))
+
+
+def _is_doubtful(replacement: Replacement, invocation: Row, r: Row) -> bool:
+    return any(low <= r["time"] and invocation["time"] <= high for low, high in replacement.doubts)
 
 
 def _live_rows(roles: Sequence[Row], broker: str) -> list[Row]:
@@ -209,13 +239,11 @@ def _live_rows(roles: Sequence[Row], broker: str) -> list[Row]:
     return [s for s in roles if s.get("broker") == broker and s.get("role") == "live"]
 
 
-def _successors(
-    roles: Sequence[Row], all_reigns: Sequence[PlainReign], broker: str
-) -> Iterator[tuple[PlainReign, int | None]]:
-    """Yield the reigns that followed a broker's under its last node ID.
+def _succeeded(roles: Sequence[Row], all_reigns: Sequence[PlainReign], broker: str) -> Iterator[Replacement]:
+    """Yield the spans in which another broker reigned under a broker's last node ID.
 
-    With each comes the earliest time (ns) at which the broker can have been live again, or None. A
-    broker that was live last without a node ID may have been live under any, and has no successor.
+    A span ends at the earliest time at which the broker can have been live again. A broker that was
+    live last without a node ID may have been live under any, and has no successor.
     """
     live_rows = _live_rows(roles, broker)
     for successor in all_reigns:
@@ -224,7 +252,8 @@ def _successors(
         if successor.broker != broker and any(
             s.get("node_id") == successor.node_id and s["time_high"] <= successor.since for s in before
         ):
-            yield successor, back[0] if back else None
+            doubts = [doubt for doubt in _doubts(roles, broker) if doubt[1] > successor.begin]
+            yield Replacement(successor.node_id, successor.begin, back[0] if back else None, doubts)
 
 
 def _another_was_live(
@@ -244,69 +273,45 @@ def _another_was_live(
     )
 
 
-def _never_live(
-    roles: Sequence[Row], all_reigns: Sequence[PlainReign], invocation: Row, r: Row
-) -> Iterator[str]:
-    """Yield the node ID of a broker that answered ``r`` and had certainly never been live before.
+def _never_live(roles: Sequence[Row], all_reigns: Sequence[PlainReign], broker: str) -> Iterator[Replacement]:
+    """Yield the spans in which a broker had a node ID and had certainly never been live.
 
-    The broker must have told that node ID before ``invocation``, and until the answer it must
-    neither have told another one, nor have been seen live without telling one.
+    A span begins when the broker has told the node ID. It ends when the broker tells another one,
+    is seen live without telling one, or can have become live. It always takes another broker that
+    was live.
     """
-    own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
-    if own_reigns and r["time"] >= own_reigns[0].since:
-        return
+    own_reigns = [reign for reign in all_reigns if reign.broker == broker]
     named = [
         s
         for s in roles
-        if s.get("broker") == r["broker"] and (s.get("node_id") is not None or s.get("role") == "live")
+        if s.get("broker") == broker and (s.get("node_id") is not None or s.get("role") == "live")
         if not own_reigns or s["index"] < own_reigns[0].index
     ]
     for n, s in enumerate(named):
         if s.get("node_id") is None or (n and named[n - 1].get("node_id") == s["node_id"]):
             continue
-        after = [t["time_low"] for t in named[n + 1 :] if t.get("node_id") != s["node_id"]]
-        if invocation["time"] > s["time_high"] and (not after or r["time"] < after[0]):
-            yield s["node_id"]
+        ends = [t["time_low"] for t in named[n + 1 :] if t.get("node_id") != s["node_id"]][:1]
+        ends += [reign.since for reign in own_reigns[:1]]
+        always = [(-math.inf, math.inf)]
+        yield Replacement(s["node_id"], s["time_high"], min(ends, default=None), always)
 
 
 def _fenced(
-    roles: Sequence[Row],
-    all_reigns: Sequence[PlainReign],
-    taken: Sequence[Row],
-    unseen: Mapping[str, Sequence[tuple[int, int]]],
-    last: int,
-    invocation: Row,
-    r: Row,
-) -> bool:
-    """Return whether the broker that answered ``r`` was certainly fenced before ``invocation``.
+    roles: Sequence[Row], all_reigns: Sequence[PlainReign], taken: Sequence[Row], broker: str
+) -> Iterator[Replacement]:
+    """Yield the spans in which a life of a broker was certainly fenced.
 
-    A takeover with a higher number than the number of its life fences a broker, and the broker must
-    have been in the same life when it answered. Only sends and acks outside of transactions,
-    commits and deliveries count; of a delivery, ``invocation`` is the send of its message.
+    A takeover with a higher number than the number of its life fences a broker. The span ends when
+    the broker can have begun its next life.
     """
-    if r["f"] not in ("send", "ack", "commit", "deliver") or (
-        r["f"] != "commit" and r.get("transaction") is not None
-    ):
-        return False
-    own_reigns = [reign for reign in all_reigns if reign.broker == r["broker"]]
-    for reign in own_reigns:
-        next_lives = [s for s in _live_rows(roles, r["broker"]) if s["index"] > reign.index]
-        if next_lives and r["time"] >= next_lives[0]["time_low"]:
+    for reign in all_reigns:
+        if reign.broker != broker or reign.life is None:
             continue
+        next_lives = [s for s in _live_rows(roles, broker) if s["index"] > reign.index]
+        until = next_lives[0]["time_low"] if next_lives else None
         for t in taken:
             number = _life(t)
-            if (
-                t["broker"] == reign.broker
-                or t["node_id"] != reign.node_id
-                or number is None
-                or reign.life is None
-            ):
-                continue
-            since = max(t["time_high"], reign.begin)
-            if number <= reign.life or invocation["time"] <= since:
-                continue
-            doubts = [doubt for doubt in unseen[reign.broker] if doubt[1] > since]
-            doubtful = any(low <= r["time"] and invocation["time"] <= high for low, high in doubts)
-            if not doubtful or _another_was_live(all_reigns, last, reign.node_id, invocation, r):
-                return True
-    return False
+            if t["broker"] != broker and t["node_id"] == reign.node_id and (number or 0) > reign.life:
+                since = max(t["time_high"], reign.begin)
+                doubts = [doubt for doubt in _doubts(roles, broker) if doubt[1] > since]
+                yield Replacement(reign.node_id, since, until, doubts, fenced=True)

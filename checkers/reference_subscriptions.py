@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 def by_place(rows: Iterable[Row]) -> list[Row]:
     """Return the rows; those of a topic's consumers have the place of the subscription as queue."""
-    return [{**r, "queue": _place(r)} if _place(r) is not None else r for r in rows]
+    return [r if (place := _place(r)) is None else {**r, "queue": place} for r in rows]
 
 
 def _place(r: Row) -> str | None:
@@ -54,12 +54,27 @@ def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = No
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
         return True
-    requests = history.subscribing_to[m.queue]
+    place = m.queue or ""
+    if place not in history.owed:
+        history.owed[place] = _owed_since(history, place)
+    owed, sent = history.owed[place], stored_from(m)
+    if sent is None and m.sends:  # every attempt failed
+        sent = m.sends[0]["index"]
+    return owed is not None and sent is not None and sent >= owed[0] and matches(owed[1], m)
+
+
+def _owed_since(history: History, place: str) -> tuple[int, Any] | None:
+    """Return the row since which a subscription is owed messages, and its selector.
+
+    Return None if it is owed nothing: it may have been dropped for good, no row says that it was
+    made, or it was made again with another selector.
+    """
+    requests = history.subscribing_to[place]
     drops = [(r, answer_to(history, r)) for r in requests if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
         if answer is None or answer["type"] == "info":
-            return False
+            return None
         if answer["type"] == "ok":
             ended = max(ended, answer["index"])
     subscribes = [r for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
@@ -70,12 +85,10 @@ def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = No
             continue
         if options is None or _news_had_come(history, m, r, answer, options):
             since = answer["index"] if since is None else min(since, answer["index"])
-    selectors, sent = [asked_selector(r) for r in subscribes], stored_from(m)
-    if sent is None and m.sends:  # every attempt failed
-        sent = m.sends[0]["index"]
-    if since is None or sent is None or sent < since or any(other != selectors[0] for other in selectors):
-        return False
-    return matches(selectors[0], m)
+    selectors = [asked_selector(r) for r in subscribes]
+    if since is None or any(other != selectors[0] for other in selectors):
+        return None
+    return since, selectors[0]
 
 
 def _news_had_come(history: History, m: PlainMessage, asked: Row, answer: Row, options: CheckOptions) -> bool:
@@ -103,7 +116,15 @@ def kept_until_settled(history: History, m: PlainMessage) -> bool:
         return False
     if not (m.queue or "").startswith(TOPIC):
         return True
-    requests = history.subscribing_to[m.queue]
+    place = m.queue or ""
+    if place not in history.kept:
+        history.kept[place] = _is_kept(history, place)
+    return history.kept[place]
+
+
+def _is_kept(history: History, place: str) -> bool:
+    """Return whether a subscription was never dropped, nor made anew for another selector."""
+    requests = history.subscribing_to[place]
     invocations = [r for r in requests if r["type"] == "invoke"]
     drops = [answer_to(history, r) for r in invocations if r["f"] == "drop"]
     selectors = [asked_selector(r) for r in invocations if r["f"] == "subscribe"]

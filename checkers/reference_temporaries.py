@@ -100,7 +100,7 @@ def is_anothers(history: History, m: PlainMessage, delivery: Row) -> bool:
 
 def rows_of(history: History, queue: str | None) -> list[Row]:
     """Return all rows that name a temporary queue."""
-    return [r for r in history.temporary if r["queue"] == queue]
+    return history.temporary.get(queue, [])
 
 
 def _is_drain(r: Row) -> bool:

@@ -30,7 +30,7 @@ def wrong_total(
     amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
     with_amount = [m for m in messages if id(m) in amounts]
     promised, drain = options.broker, _drained_from(history)
-    if not with_amount or not history.looked_everywhere() or not _clear(history, with_amount, drain, options):
+    if not with_amount or not history.looked_everywhere or not _clear(history, with_amount, drain, options):
         return
     if promised.delivery_attempts >= 0 and not promised.keeps_dead_letters:
         return

@@ -21,11 +21,13 @@ Row = Mapping[str, Any]
 
 def torn(history: History, messages: Sequence[PlainMessage], options: CheckOptions) -> Iterator[Instance]:
     """Find the transactions with one effect that happened and another that certainly did not."""
-    complete = history.looked_everywhere()
+    complete = history.looked_everywhere
     unheard = {r["queue"] for r in history.rows if r["f"] == "receive"}
     happened: set[int] = set()
     missing: dict[int, Instance] = {}
     for m in messages:
+        if all(r.get("transaction") is None for r in m.rows):
+            continue
         absent = complete and not may_have_expired(history, m) and not _is_seen_elsewhere(history, m)
         absent = absent and not {m.queue, topic_of(m)} & unheard
         is_gone = absent and kept_until_settled(history, m)
@@ -54,9 +56,9 @@ def _is_seen_elsewhere(history: History, m: PlainMessage) -> bool:
 
     Other subscriptions of its topic do not count, because they have copies of their own.
     """
-    copies = copies_of(history, m)
-    other_messages = (message for message in history.same_id[m.id] if message is not m)
-    return any(other.shown for other in other_messages if all(other is not copy for copy in copies))
+    other_messages = [other for other in history.same_id[m.id] if other is not m and other.shown]
+    copies = copies_of(history, m) if other_messages else []
+    return any(all(other is not copy for copy in copies) for other in other_messages)
 
 
 def _send(
