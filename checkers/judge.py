@@ -129,6 +129,15 @@ class CheckRun:
     confined: Mapping[int, Sequence[Confined]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    _control: tuple[Rows, PlaceTable] | None = field(default=None, init=False)
+
+    def control(self) -> tuple[Rows, PlaceTable]:
+        """Return the control rows in the form that the rules about brokers read."""
+        if self._control is None:
+            places, table = PlaceTable(), self.source.control
+            present = [name for name in (*READ, "run") if name in table.column_names]
+            self._control = from_table(renamed(table.select(present)), places), places
+        return self._control
 
     def attempt(
         self, name: str, work: Callable[[], Result], *, quietly: bool = False, deadlines: int = 1
@@ -379,7 +388,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         item.missing, certain = sum(counts.values()), item.certain(counts)
         if certain < item.missing and "lost" in case.found.get(run, {}):
             case.found[run]["lost"] = replace(case.found[run]["lost"], count=certain)
-    in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), question.windows))
+    in_control = check_run.attempt("roles", lambda: roles.answered(*check_run.control(), question.windows))
     case.answers = roles.merged([*results["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
     pauses = check_run.attempt(
@@ -391,7 +400,7 @@ def examine(check_run: CheckRun) -> Examination | None:
         starved.NAME in answer.failed for answer in answers.values()
     ):
         case.hungers = (
-            check_run.attempt("starved", lambda: _hungers(source, question, results["starved"])) or []
+            check_run.attempt("starved", lambda: _hungers(check_run, question, results["starved"])) or []
         )
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
     if options.broker.fifo:
@@ -414,7 +423,7 @@ def examine(check_run: CheckRun) -> Examination | None:
     case.totals = check_run.attempt("totals", lambda: _totals(source, question, results["totals"])) or []
     case.add_instances([item.wrong.instance() for item in case.totals if item.wrong is not None], examples)
     case.inversions = (
-        check_run.attempt("priorities", lambda: _inversions(source, question, results["priorities"])) or []
+        check_run.attempt("priorities", lambda: _inversions(check_run, question, results["priorities"])) or []
     )
     case.add_instances([item.instance() for item in case.inversions], examples)
     case.unrecovered = availability.not_recovered(phases, results["recovery"], options.recovery_bound_s)
@@ -526,13 +535,6 @@ def _divergences(facts_by_run: Mapping[int, Facts]) -> dict[int, list[views.Dive
     }
 
 
-def _control(source: HistorySource) -> tuple[Rows, PlaceTable]:
-    """Return the control rows in the form that the rules about brokers read."""
-    places = PlaceTable()
-    present = [name for name in (*READ, "run") if name in source.control.column_names]
-    return from_table(renamed(source.control.select(present)), places), places
-
-
 def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
     """Ask the parts in one job for all families, or in one job each if that fails.
 
@@ -597,7 +599,7 @@ def _delivery(
             if elsewhere is not None:
                 changed = replace(changed, elsewhere=elsewhere)
         if late is not None and len(late.run):
-            answered = _answered_since(check_run.source, question, late)
+            answered = _answered_since(check_run, question, late)
             changed = replace(changed, deaths=replace(changed.deaths, answered=answered))
         if changed is not question:
             results = ask_again(changed)
@@ -613,11 +615,11 @@ def _delivery(
     return check_run.attempt("delivery", ask) or ([], {})
 
 
-def _answered_since(source: HistorySource, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
+def _answered_since(check_run: CheckRun, question: Question, late: links.UnderWay) -> deaths.AnsweredSince:
     """Return the latest answers where acknowledgements were ``late``."""
     spans = links.Spans.of(late)
-    control, _ = _control(source)
-    replies = source.ask(partial(part.served_sessions, spans=spans)).values()
+    control, _ = check_run.control()
+    replies = check_run.source.ask(partial(part.served_sessions, spans=spans)).values()
     proofs, questions, servers = zip(
         *(slice_answer for reply in replies for slice_answer in reply), strict=True
     )
@@ -643,7 +645,7 @@ def _sessions(
         spans = links.Spans.of(
             joined([result.excused for part_results in first_round.values() for result in part_results])
         )
-        control, _ = _control(source)
+        control, _ = check_run.control()
         gathered = [
             pair
             for part_results in source.ask(partial(part.proofs, spans=spans)).values()
@@ -710,14 +712,14 @@ def _admitted(source: HistorySource, facts_by_run: Mapping[int, Facts], words: s
 
 
 def _hungers(
-    source: HistorySource, question: Question, part_activities: Sequence[starved.Activity]
+    check_run: CheckRun, question: Question, part_activities: Sequence[starved.Activity]
 ) -> list[starved.Hunger]:
-    control, places = _control(source)
+    control, places = check_run.control()
     activities = [*part_activities, starved.activity(control, question.bound_ns)]
     idle_times = starved.idle(activities, control, places, question.ends, question.bound_ns)
     if not idle_times:
         return []
-    replies = source.ask(partial(part.served, idle_times=idle_times, question=question))
+    replies = check_run.source.ask(partial(part.served, idle_times=idle_times, question=question))
     return starved.hungers(idle_times, list(replies.values()))
 
 
@@ -734,22 +736,22 @@ def _queues(source: HistorySource, question: Question, facts_by_run: Mapping[int
 
 
 def _inversions(
-    source: HistorySource, question: Question, part_queues: Sequence[frozenset[priorities.Queue]]
+    check_run: CheckRun, question: Question, part_queues: Sequence[frozenset[priorities.Queue]]
 ) -> list[priorities.Inversion]:
     queues = sorted(frozenset().union(*part_queues) - question.unheard)
     if not queues or question.promises.marks_redeliveries != "always":
         return []
-    replies = source.ask(partial(part.ranked, queues=queues, question=question)).values()
+    replies = check_run.source.ask(partial(part.ranked, queues=queues, question=question)).values()
     suspects = priorities.candidates(joined(slice_answer for reply in replies for slice_answer in reply))
     if not len(suspects.queue):
         return []
     answered = None
     if question.promises.answers_in_order:
         spans = links.Spans.of(priorities.spans_in_question(suspects, queues))
-        control, _ = _control(source)
+        control, _ = check_run.control()
         slice_questions = (
             slice_answer
-            for reply in source.ask(partial(part.answers, spans=spans)).values()
+            for reply in check_run.source.ask(partial(part.answers, spans=spans)).values()
             for slice_answer in reply
         )
         answered = links.LinkAnswers(joined([links.questions(control, spans), *slice_questions]))

@@ -542,9 +542,11 @@ def cells_of(cell: Numbers, size: int) -> tuple[Numbers, Numbers]:
 def joined(tables: Iterable[Table]) -> Table:
     """Return one table made of several; if there is only one, nothing is copied."""
     all_tables = list(tables)
+    if len(all_tables) == 1:
+        return all_tables[0]
     kind = type(all_tables[0])
     columns = ([getattr(table, column.name) for table in all_tables] for column in fields(kind))
-    return kind(*(pieces[0] if len(pieces) == 1 else np.concatenate(pieces) for pieces in columns))
+    return kind(*(np.concatenate(pieces) for pieces in columns))
 
 
 def gathered(parts: Iterable[Mapping[Key, Value]]) -> dict[Key, list[Value]]:
