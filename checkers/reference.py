@@ -135,8 +135,8 @@ class History:
         self._departures: dict[str | None, Sequence[Row]] = {}
         self.answers: dict[int, Row | None] = {}
         """The result of ``answer_to`` for each invocation, by the index of its row."""
-        self.owed: dict[str, tuple[int, Any] | None] = {}
-        """The result of ``_owed_since`` in ``reference_subscriptions`` for each subscription."""
+        self.owed: dict[str, tuple[list[tuple[Row, Row]], Any]] = {}
+        """The result of ``_lasting_subscribes`` in ``reference_subscriptions`` for each place."""
         self.kept: dict[str, bool] = {}
         """The result of ``_is_kept`` in ``reference_subscriptions`` for each subscription."""
         self._asked: dict[tuple[str, int], list[int]] = defaultdict(list)

@@ -56,39 +56,45 @@ def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = No
         return True
     place = m.queue or ""
     if place not in history.owed:
-        history.owed[place] = _owed_since(history, place)
-    owed, sent = history.owed[place], stored_from(m)
+        history.owed[place] = _lasting_subscribes(history, place)
+    subscribes, selector = history.owed[place]
+    sent = stored_from(m)
     if sent is None and m.sends:  # every attempt failed
         sent = m.sends[0]["index"]
-    return owed is not None and sent is not None and sent >= owed[0] and matches(owed[1], m)
+    return (
+        sent is not None
+        and any(
+            sent >= answer["index"] and (options is None or _news_had_come(history, m, asked, answer, options))
+            for asked, answer in subscribes
+        )
+        and matches(selector, m)
+    )
 
 
-def _owed_since(history: History, place: str) -> tuple[int, Any] | None:
-    """Return the row since which a subscription is owed messages, and its selector.
+def _lasting_subscribes(history: History, place: str) -> tuple[list[tuple[Row, Row]], Any]:
+    """Return the subscribes after which a subscription lasts to the end, and its selector.
 
-    Return None if it is owed nothing: it may have been dropped for good, no row says that it was
-    made, or it was made again with another selector.
+    Each comes with its answer. There are none if the subscription may have been dropped for good,
+    if no row says that it was made, or if it was made again with another selector.
     """
     requests = history.subscribing_to[place]
     drops = [(r, answer_to(history, r)) for r in requests if (r["f"], r["type"]) == ("drop", "invoke")]
     ended = -1
     for _, answer in drops:
         if answer is None or answer["type"] == "info":
-            return None
+            return [], None
         if answer["type"] == "ok":
             ended = max(ended, answer["index"])
-    subscribes = [r for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
-    since = None
-    for r in subscribes:
-        answer = answer_to(history, r)
-        if r["index"] <= ended or answer is None or answer["type"] != "ok":
-            continue
-        if options is None or _news_had_come(history, m, r, answer, options):
-            since = answer["index"] if since is None else min(since, answer["index"])
-    selectors = [asked_selector(r) for r in subscribes]
-    if since is None or any(other != selectors[0] for other in selectors):
-        return None
-    return since, selectors[0]
+    subscribes = [(r, answer_to(history, r)) for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    selectors = [asked_selector(r) for r, _ in subscribes]
+    if any(other != selectors[0] for other in selectors):
+        return [], None
+    lasting = [
+        (r, answer)
+        for r, answer in subscribes
+        if r["index"] > ended and answer is not None and answer["type"] == "ok"
+    ]
+    return lasting, selectors[0] if selectors else None
 
 
 def _news_had_come(history: History, m: PlainMessage, asked: Row, answer: Row, options: CheckOptions) -> bool:

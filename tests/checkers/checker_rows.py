@@ -108,6 +108,10 @@ class Here(HereSource):
         return super().ask(pickle.loads(cloudpickle.dumps(work)), parts)  # noqa: S301
 
 
+SLICES_MOST = 3
+"""In so many slices a part is judged at most: messages of one group lie in different ones."""
+
+
 def lay_out(directory: Path, rows: Sequence[Row], *, slice_rows: int) -> Here:
     """One part for each of the groups, so that proofs must come from others; control rows apart."""
     directory.mkdir()
@@ -120,7 +124,7 @@ def lay_out(directory: Path, rows: Sequence[Row], *, slice_rows: int) -> Here:
     for number, some in enumerate(groups.values()):
         path = directory / f"part-{number:05d}.parquet"
         pq.write_table(table(some), path)
-        parts.append(FilePart(number, str(path), len(some), slice_rows))
+        parts.append(FilePart(number, str(path), len(some), max(slice_rows, -(-len(some) // SLICES_MOST))))
     control = table([row for row, carried in zip(rows, carries, strict=True) if not carried])
     return Here(parts, control, max(row["time"] for row in rows), len(rows))
 

@@ -23,21 +23,31 @@ from bench.agreement import (
 from checkers import reference
 from checkers.verdict import Promises
 
+AGAIN = pytest.mark.in_turn
+"""The marker of seeds that repeat a test of every commit with other histories."""
 
+
+@pytest.mark.parametrize(
+    "seeds", [range(100), pytest.param(range(100, 400), marks=AGAIN)], ids=["few", "many"]
+)
 @pytest.mark.slow
-def test_nothing_is_found_in_histories_of_an_innocent_broker():
-    for seed in range(400):
+def test_nothing_is_found_in_histories_of_an_innocent_broker(seeds):
+    for seed in seeds:
         assert reference.find(innocent(seed), PATIENT) == [], seed
 
 
+ACCUSED_ONCE = (74, 77, 146, 257, 1144, 3227, 4371, 91845)
+ENDLESS_ONCE = (131065, 880253)
+
+
+@pytest.mark.parametrize(
+    "seeds", [(*ACCUSED_ONCE, *ENDLESS_ONCE), pytest.param(range(80), marks=AGAIN)], ids=["once", "many"]
+)
 @pytest.mark.slow
-def test_nothing_is_found_in_histories_of_an_innocent_cluster():
-    accused_once = (74, 77, 146, 257, 1144, 3227, 4371, 91845)
-    endless_once = (131065, 880253)
-    as_then = {"joins": False, "leaves": False}
-    drawn = [(seed, {}) for seed in range(80)]
-    for seed, habits in [*drawn, *((seed, as_then) for seed in (*accused_once, *endless_once))]:
-        rows, options = innocent_cluster(seed, **habits)
+def test_nothing_is_found_in_histories_of_an_innocent_cluster(seeds):
+    for seed in seeds:
+        then = {"joins": False, "leaves": False} if seed in {*ACCUSED_ONCE, *ENDLESS_ONCE} else {}
+        rows, options = innocent_cluster(seed, **then)
         assert accusations(rows, options) == set(), seed
 
 

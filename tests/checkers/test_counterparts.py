@@ -11,7 +11,8 @@ from harness.explore import swarm as drawing
 from harness.history import spec as specs
 from harness.systems import registry as systems
 
-RUNS = 150
+RUNS = 60
+"""Twice as many as it takes to draw everything once."""
 SEEDS = 300
 
 
