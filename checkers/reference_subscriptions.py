@@ -64,7 +64,8 @@ def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = No
     return (
         sent is not None
         and any(
-            sent >= answer["index"] and (options is None or _news_had_come(history, m, asked, answer, options))
+            sent >= answer["index"]
+            and (options is None or _news_had_come(history, m, asked, answer, options))
             for asked, answer in subscribes
         )
         and matches(selector, m)
@@ -85,7 +86,8 @@ def _lasting_subscribes(history: History, place: str) -> tuple[list[tuple[Row, R
             return [], None
         if answer["type"] == "ok":
             ended = max(ended, answer["index"])
-    subscribes = [(r, answer_to(history, r)) for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    invocations = [r for r in requests if (r["f"], r["type"]) == ("subscribe", "invoke")]
+    subscribes = [(r, answer_to(history, r)) for r in invocations]
     selectors = [asked_selector(r) for r, _ in subscribes]
     if any(other != selectors[0] for other in selectors):
         return [], None
