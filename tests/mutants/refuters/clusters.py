@@ -225,8 +225,8 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL12-grow": without(
         "a broker that links with another one tells nothing of the consumers that it has",
         _BALANCING,
-        "    def _greet(self, link: ClusterLink) -> None:\n        engine = self._engine\n",
-        "    def _greet(self, link: ClusterLink) -> None:\n        engine = None\n",
+        "            self._greeted.append(link)\n            link.send(self._all_consumers())\n",
+        "            self._greeted.append(link)\n",
         fails="0 messages were delivered by another broker meanwhile",
     ),
     "CL12-off": without(
