@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import checker_rows
 import pytest
+import share
 from pyspark.sql import SparkSession
 
 from checkers import session
+
+
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    """Read a share of the histories both ways; all of them if a test was asked for by name."""
+    is_named = any("::" in argument for argument in config.args)
+    checker_rows.tried = share.ALL if is_named else config.getoption(share.OPTION)
 
 
 @pytest.fixture(scope="session")

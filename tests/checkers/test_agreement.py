@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import checker_rows
 import msgspec
 import pytest
+import share
 from innocent import innocent
 from innocent_cluster import innocent as innocent_cluster
 
@@ -49,6 +51,16 @@ def test_nothing_is_found_in_histories_of_an_innocent_cluster(seeds):
         then = {"joins": False, "leaves": False} if seed in {*ACCUSED_ONCE, *ENDLESS_ONCE} else {}
         rows, options = innocent_cluster(seed, **then)
         assert accusations(rows, options) == set(), seed
+
+
+def test_a_history_that_somebody_wrote_is_read_both_ways_in_one_share_of_six(monkeypatch):
+    rows = [checker_rows.o(0, 1, "invoke", "send", 1)]
+    ways = []
+    for tried in (*share.SHARES, share.ALL):
+        monkeypatch.setattr(checker_rows, "tried", tried)
+        ways.append(checker_rows.ways_of(rows))
+    assert sorted(map(len, ways)) == [1, 1, 1, 1, 1, 2, 2]
+    assert ways[-1] == ["whole", "sliced"]
 
 
 def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
