@@ -329,15 +329,20 @@ def test_a_history_in_one_table_is_looked_at_in_the_same_way(case):
     assert re.search(BROKEN[case][1].replace(r"control\.parquet: ", ""), told), told
 
 
+def one_of(*cases):
+    """The first case with every commit, the others in turn: each is refused without Spark, too."""
+    return [cases[0], *(pytest.param(case, marks=pytest.mark.in_turn) for case in cases[1:])]
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "case",
-    [
+    one_of(
         "an index twice",
         "time that goes back",
         "a session that is null in deliveries",
         "two completions",
-    ],
+    ),
 )
 def test_what_is_broken_is_refused_by_spark_too(spark, tmp_path, case):
     laid_out = store(tmp_path / "s", broken(case))
@@ -346,7 +351,7 @@ def test_what_is_broken_is_refused_by_spark_too(spark, tmp_path, case):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "case", ["rows cut out", "two completions", "an index twice", "a queue that is null everywhere"]
+    "case", one_of("rows cut out", "two completions", "an index twice", "a queue that is null everywhere")
 )
 def test_what_is_broken_is_refused_where_spark_moves_the_rows(spark, tmp_path, case):
     pq.write_table(table(broken(case)), tmp_path / "a.parquet")
@@ -498,7 +503,7 @@ def test_what_does_not_lie_as_it_must_is_refused(tmp_path, case):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "case", ["a group over two files", "a part file twice", "a part that cannot be read"]
+    "case", one_of("a group over two files", "a part file twice", "a part that cannot be read")
 )
 def test_what_does_not_lie_as_it_must_is_refused_by_spark_too(spark, tmp_path, case):
     history = store(tmp_path / "s", whole()) / "history"
