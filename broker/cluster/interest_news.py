@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
@@ -48,6 +48,17 @@ class _Channel:
         self.noted = 0
 
 
+class _Wait(NamedTuple):
+    """A wait that ends when ``condition`` holds, or when ``timer`` gives up.
+
+    ``version`` is that of the news that others have to note, 0 if it is we who have to hear.
+    """
+
+    condition: Callable[[], bool]
+    version: int
+    timer: asyncio.TimerHandle
+
+
 class LinkedInterests:
     """The ``InterestNews`` of a live broker, from its construction to ``stop``.
 
@@ -58,6 +69,7 @@ class LinkedInterests:
         self._membership = membership
         self._engine = engine
         self._node_id = engine.settings.node_id
+        self._timeout_s = membership.section.call_timeout / 1000
         self._forwards = forwards
         self._version = 1
         self._count = engine.topics.count
@@ -71,11 +83,15 @@ class LinkedInterests:
         """Broker -> its engine and the version of what it told us last, since it told all."""
         self._asks = False
         """True from the first message to a topic on: then we ask every live broker."""
-        self._asked: dict[ClusterLink, None] = {}
+        self._asked: dict[ClusterLink, float] = {}
+        """When we asked over each link (s, of the loop)."""
         self._silent: dict[ClusterLink, None] = {}
-        """Links over which a wait for news has ended without an answer."""
+        """Links over which no answer came within the ``call-timeout``."""
         self._is_settled = False
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._stopped = False
+        self._waiting: dict[asyncio.Future[None], _Wait] = {}
+        self._hearing: asyncio.Future[None] | None = None
+        """That for which all messages to topics wait."""
         self._settling: asyncio.Task[None] | None = None
         membership.handlers[m.Interests] = self._take
         membership.handlers[m.InterestsNoted] = self._noted
@@ -89,14 +105,17 @@ class LinkedInterests:
         self._review()
 
     def stop(self) -> None:
-        """Tell the others that only lasting subscriptions are left, and hear nothing more."""
+        """Tell the others that only lasting subscriptions are left, and hear nothing more.
+
+        What waits is never answered: it is not known elsewhere, or does not know of all.
+        """
         membership = self._membership
         for kind in (m.Interests, m.InterestsNoted, m.InterestsWanted):
             membership.handlers.pop(kind, None)
         membership.on_change.remove(self._review)
         membership.on_unlinked.remove(self._unlinked)
         self._engine.topics.observers.remove(self._observe)
-        self._engine.news = None
+        self._stopped = True
         self._own = {
             topic: Interest(interest.durable) for topic, interest in self._own.items() if interest.durable
         }
@@ -106,9 +125,8 @@ class LinkedInterests:
         self._channels.clear()
         if self._settling is not None:
             self._settling.cancel()
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+        for wait in self._waiting.values():
+            wait.timer.cancel()
         self._waiting.clear()
 
     # ---------------------------------------------------------------------------------- for clients
@@ -116,26 +134,29 @@ class LinkedInterests:
     def told(self) -> asyncio.Future[None] | None:
         """Return None if every linked live broker knows our subscriptions; see ``InterestNews``."""
         self._tell_changes()
-        return self._future(self._all_know)
+        version = self._version
+        return self._future(lambda: self._all_know(version), version)
 
     def heard(self) -> asyncio.Future[None] | None:
         """Return None if we know the subscriptions of each linked one; see ``InterestNews``."""
         if not self._asks:
             self._asks = True
             self._review()
-        return self._future(self._knows_all)
+        if self._hearing is None or self._hearing.done():
+            self._hearing = self._future(self._knows_all, 0)
+        return self._hearing
 
-    def _future(self, condition: Callable[[], bool]) -> asyncio.Future[None] | None:
+    def _future(self, condition: Callable[[], bool], version: int) -> asyncio.Future[None] | None:
+        loop = asyncio.get_running_loop()
+        if self._stopped:
+            return loop.create_future()
         if not self._is_settled:
             self._settle()
         if self._is_settled and condition():
             return None
-        loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting[future] = condition
-        timeout_s = self._membership.section.call_timeout / 1000
-        timer = loop.call_later(timeout_s, self._give_up, future)
-        future.add_done_callback(lambda _: timer.cancel())
+        timer = loop.call_later(self._timeout_s, self._give_up, future)
+        self._waiting[future] = _Wait(condition, version, timer)
         return future
 
     def _settle(self) -> None:
@@ -152,24 +173,31 @@ class LinkedInterests:
 
     def _give_up(self, future: asyncio.Future[None]) -> None:
         """Wait no longer for brokers that have not answered; what they were told is on its way."""
+        version, now = self._waiting[future].version, asyncio.get_running_loop().time()
         for channel in self._channels.values():
-            channel.noted = channel.told
-        self._silent.update(dict.fromkeys(link for _, link in self._others()))
+            channel.noted = max(channel.noted, version)
+        if not version:
+            long_ago = now - self._timeout_s
+            self._silent.update(
+                (link, None) for _, link in self._others() if self._asked.get(link, 0) <= long_ago
+            )
         self._end_wait(future)
+        self._check_waiting()
 
     def _end_wait(self, future: asyncio.Future[None]) -> None:
-        if self._waiting.pop(future, None) is not None and not future.done():
+        self._waiting.pop(future).timer.cancel()
+        if not future.done():
             future.set_result(None)
 
     def _check_waiting(self) -> None:
         if not self._is_settled:
             return
-        for future, condition in list(self._waiting.items()):
-            if condition():
+        for future, wait in list(self._waiting.items()):
+            if wait.condition():
                 self._end_wait(future)
 
-    def _all_know(self) -> bool:
-        return all(channel.noted >= channel.told for channel in self._channels.values())
+    def _all_know(self, version: int) -> bool:
+        return all(channel.noted >= version for channel in self._channels.values())
 
     def _knows_all(self) -> bool:
         return all(member.name in self._heard or link in self._silent for member, link in self._others())
@@ -231,7 +259,7 @@ class LinkedInterests:
         if channel is None or node_id is None or message.engine != self._engine.incarnation:
             return
         try:
-            self._engine.note_known(node_id, message.upto, message.record)
+            self._engine.note_known(node_id, min(message.upto, self._count), message.record)
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
         channel.noted = max(channel.noted, message.version)
@@ -284,7 +312,7 @@ class LinkedInterests:
         for member, link in self._others():
             known = self._asks or self._engine.interests.of_node(member.node_id or "")
             if known and link not in self._asked and member.name not in self._heard:
-                self._asked[link] = None
+                self._asked[link] = asyncio.get_running_loop().time()
                 link.send(m.InterestsWanted())
         self._forget_lost()
         self._check_waiting()
@@ -304,6 +332,9 @@ class LinkedInterests:
         names = {link.member.name for link in live_links if link.member is not None}
         for name in [name for name in self._heard if name not in names]:
             del self._heard[name]
+        for link in [link for link in self._asked if not _is_live(link)]:
+            del self._asked[link]
+            self._silent.pop(link, None)
         nodes = {link.member.node_id for link in live_links if link.member is not None}
         for node_id in self._engine.interests.nodes:
             if node_id not in nodes:

@@ -8,7 +8,8 @@ not acknowledge can never make room.
     one that also consumes            is read on; its ACK, NACK and SUBSCRIBE work at once, its
                                       sends (and commits that come after a parked send) wait here.
                                       More than PARKED_BYTES_MAX of them end it with an ERROR: such
-                                      a client must wait for receipts or use two connections
+                                      a client must wait for receipts or use two connections. If
+                                      they wait for news of other brokers, it is not read meanwhile
 Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit
 itself never waits for room: the acknowledgements in it may be what makes it. What a connection has
 parked that was cut meanwhile is never taken: its client may long have sent more on another.
@@ -98,6 +99,12 @@ class Intake:
             self._timer.cancel()
         self._changed = self._cut = self._tell = _nobody  # which point back to the connection
 
+    @property
+    def holds_much(self) -> bool:
+        """True if much is parked because of other brokers: that ends whatever the client does."""
+        awaits_others = bool(self._parked) and isinstance(self._parked[0][0], asyncio.Future)
+        return awaits_others and self.size > PARKED_BYTES_MAX
+
     def _wait(self, wait: str | asyncio.Future[None]) -> None:
         if isinstance(wait, str):
             self._memory.wait(wait, self._go_on)
@@ -113,6 +120,7 @@ class Intake:
             wait, size, action = parked[0]
             if wait is not None and self._must_wait(wait):
                 self._wait(wait)
+                self._changed()
                 return
             if budget.left <= floor:
                 budget.wait(self._go_on)

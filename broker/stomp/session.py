@@ -295,20 +295,22 @@ class StompSession:
             self._store(queue, message, receipt)
 
     def _store(self, queue: str, message: Message, receipt: str | None) -> None:
-        heard = self._news_to_hear((queue,))
-        if heard is not None:
-            self._park(heard, message.size, partial(self._take, queue, message, receipt))
-        elif self._intake or self.engine.memory.is_full(queue):
+        if queue[0] == "/":
+            self._await_others((queue,))
+        if self._intake or self.engine.memory.is_full(queue):
             self._park(queue, message.size, partial(self._take, queue, message, receipt))
         else:
             self._take(queue, message, receipt)
 
-    def _news_to_hear(self, targets: Iterable[str]) -> asyncio.Future[None] | None:
-        """Return what a message to a topic waits for: news of subscriptions at other brokers."""
+    def _await_others(self, targets: Iterable[str]) -> None:
+        """Let messages to topics wait until we know of the subscriptions at other brokers."""
         news = self.engine.news
-        if news is None or not any(target.startswith(TOPIC_PREFIX) for target in targets):
-            return None
-        return news.heard()
+        if (
+            news is not None
+            and any(target.startswith(TOPIC_PREFIX) for target in targets)
+            and (heard := news.heard()) is not None
+        ):
+            self._intake.park(heard, 0, _nothing)
 
     def _reply_queue(self, reply_to: str) -> str:
         """What others shall reply to, for ``/temp-queue/NAME``.
@@ -367,11 +369,11 @@ class StompSession:
 
     def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
         no_room = self.engine.memory.disk_full and bool(transaction.sends)
-        heard = self._news_to_hear(target for target, _ in transaction.sends)
-        if self._intake or no_room or heard is not None:
+        self._await_others(target for target, _ in transaction.sends)
+        if self._intake or no_room:
             self._transactions.committing.append(transaction)
             self._park(
-                heard or (ANY_QUEUE if no_room else None),
+                ANY_QUEUE if transaction.sends else None,
                 transaction.size,
                 partial(self._commit_parked, transaction, receipt),
             )
@@ -407,7 +409,7 @@ class StompSession:
 
     def _park(self, wait: Wait, size: int, action: Callable[[], None]) -> None:
         self._intake.park(wait, size, action)
-        if self._intake.size > PARKED_BYTES_MAX and self._subscriptions:
+        if self._intake.size > PARKED_BYTES_MAX and self._subscriptions and not self._intake.holds_much:
             queue = wait if isinstance(wait, str) and wait else "a queue"
             raise FrameRefusedError(
                 f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue} on "
@@ -418,7 +420,7 @@ class StompSession:
     def _balance_reading(self) -> None:
         """Stop reading a connection whose sends wait, unless acknowledgements may come on it."""
         acknowledges = self._subscriptions or self._transactions.acknowledge
-        self.connection.set_reading(not self._intake or bool(acknowledges))
+        self.connection.set_reading(not self._intake or (bool(acknowledges) and not self._intake.holds_much))
 
     # ------------------------------------------------------------------------------------ consuming
 
@@ -813,6 +815,10 @@ def _topic_of(subscription: AnySubscription | None, headers: Mapping[str, str]) 
         return None if known is None else known.topic
     destination = headers.get("destination", "")
     return topic_name(destination) if destination.startswith(TOPIC_PREFIX) else None
+
+
+def _nothing() -> None:
+    """Do nothing: what waited goes on."""
 
 
 def _required(frame: Frame, name: str) -> str:

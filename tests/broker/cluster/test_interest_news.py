@@ -75,8 +75,8 @@ class Broker:
 
 
 @asynccontextmanager
-async def cluster(names="ab"):
-    async with Hub() as hub:
+async def cluster(names="ab", **properties):
+    async with Hub(**properties) as hub:
         brokers = []
         for number, name in enumerate(names):
             member = await hub.add(name, *names[:number])
@@ -200,5 +200,87 @@ def test_a_subscription_does_not_get_what_was_on_its_way_when_it_was_made():
                 ["red", "blue"],
                 ["blue"],
             ]
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def deaf(names="abc", **properties):
+    """A cluster in which the first broker has subscriptions and no other has taken its news yet.
+
+    ``take(name)`` lets a broker take what it was told until now.
+    """
+    async with cluster(names, **properties) as brokers:
+        held = {broker.member.own.name: [] for broker in brokers[1:]}
+        takes = {broker.member.own.name: broker.balancing._interests._take for broker in brokers[1:]}
+        for broker in brokers[1:]:
+            news = held[broker.member.own.name]
+            broker.member.handlers[m.Interests] = lambda *told, news=news: news.append(told)
+
+        async def take(name):
+            await until(lambda: held[name], f"{name} is told")
+            for told in held[name]:
+                takes[name](*told)
+            held[name].clear()
+
+        yield brokers[0], take
+
+
+def test_a_subscription_waits_for_its_own_news_alone():
+    async def scenario():
+        async with deaf("ab") as (a, take):
+            a.subscribe("1")
+            first = a.news.told()
+            await take("b")
+            a.subscribe("2")
+            second = a.news.told()
+            await asyncio.wait_for(first, 5)
+            assert not second.done()
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_that_ends_without_an_answer_ends_no_other():
+    async def scenario():
+        async with deaf(call_timeout=300) as (a, take):
+            a.subscribe("1")
+            first = a.news.told()
+            await take("c")
+            await asyncio.sleep(0.2)
+            a.subscribe("2")
+            second = a.news.told()
+            await first
+            a.news._check_waiting()
+            await asyncio.sleep(0)
+            assert not second.done()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_stops_answers_nothing_that_waits():
+    async def scenario():
+        async with deaf("ab") as (a, _take):
+            a.subscribe("1")
+            told, news = a.news.told(), a.news
+            a.stop()
+            await asyncio.sleep(0)
+            assert not told.done()
+            assert a.news is news
+            assert not news.told().done()
+            assert not news.heard().done()
+            a.balancing.attach(a.engine)
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_answers_for_subscriptions_that_there_never_were_stops_nobody():
+    async def scenario():
+        async with cluster() as (a, b):
+            await b.subscribed("1")
+            channel = next(iter(b.news._channels))
+            b.news._noted(channel, m.InterestsNoted(b.engine.incarnation, 1, 2**40, 1))
+            queue = await b.subscribed("2")
+            await a.send("red")
+            await until(lambda: got(queue) == ["red"], "b has it")
 
     asyncio.run(scenario())

@@ -19,6 +19,7 @@ from broker import config
 from broker.core.engine import Engine
 from broker.core.settings import EngineSettings
 from broker.seams import Seams
+from broker.stomp.intake import PARKED_BYTES_MAX
 from broker.stomp.server import StompServer
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal
@@ -287,6 +288,65 @@ def test_a_wrong_passcode_ends_nobodys_connection():
         with pytest.raises(AssertionError):
             await Client.connect(broker, client_id="a", login="guest", passcode="2")
         await first.publish("x")
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+class News:
+    """Other brokers that have said nothing of their subscriptions, until ``come``."""
+
+    def __init__(self):
+        self.come = asyncio.get_running_loop().create_future()
+
+    def heard(self):
+        return None if self.come.done() else self.come
+
+    told = heard
+
+
+@pytest.mark.parametrize("sent", ["alone", "in a transaction"])
+def test_what_has_waited_for_other_brokers_waits_for_the_disk_too(sent):
+    async def scenario():
+        broker = await Broker.start()
+        news = broker.engine.news = News()
+        client = await Client.connect(broker)
+        transaction = {"transaction": "t"} if "transaction" in sent else {}
+        if transaction:
+            client.send("BEGIN", transaction)
+        client.send("SEND", {"destination": "/topic/t", "receipt": "r", **transaction}, b"m")
+        if transaction:
+            assert (await client.frame()).headers["receipt-id"] == "r"
+            client.send("COMMIT", {"receipt": "r", **transaction})
+        [connection] = broker.server.connections
+        while not connection.session._intake:
+            await asyncio.sleep(0.001)
+        broker.engine.memory.set_disk_full(True)
+        news.come.set_result(None)
+        await asyncio.sleep(0.02)
+        assert connection.session._intake
+        broker.engine.memory.set_disk_full(False)
+        assert (await client.frame()).headers["receipt-id"] == "r"
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_who_sends_much_behind_a_subscribe_that_waits_for_other_brokers_is_not_ended():
+    async def scenario():
+        broker = await Broker.start()
+        news = broker.engine.news = News()
+        client = await Client.connect(broker)
+        client.send("SUBSCRIBE", {"id": "1", "destination": "/topic/t", "receipt": "subscribed"})
+        body = bytes(60_000)
+        for n in range(PARKED_BYTES_MAX // len(body) + 40):
+            client.send("SEND", {"destination": "q", "receipt": str(n)}, body)
+        [connection] = broker.server.connections
+        while connection.session._intake.size <= PARKED_BYTES_MAX:
+            await asyncio.sleep(0.001)
+        news.come.set_result(None)
+        receipts = [(await client.frame()).headers["receipt-id"] for _ in range(n + 2)]
+        assert receipts == ["subscribed", *map(str, range(n + 1))]
         await broker.stop()
 
     asyncio.run(scenario())
