@@ -89,6 +89,11 @@ def check(spec: TestSpec, nodes: Sequence[NodePlan], at_home: Sequence[str]) -> 
         )
 
 
+def all_linked(spec: TestSpec) -> bool:
+    """Return whether the brokers of any two pairs are linked, as not all in a chain are."""
+    return not spec.chain or spec.pairs <= 2
+
+
 def pairs_of(nodes: Sequence[NodePlan], at: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """Return by pair the names of the nodes that may serve its clients, the likeliest first.
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from harness.interface import Dialect, TestSpec, UsageError, Workload
 from harness.interface.errors import choose
+from workloads import placement
 from workloads.bank import BankLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
@@ -112,6 +113,7 @@ def refusing(workload: str) -> bool:
 def workloads_at_home(spec: TestSpec, dialect: Dialect) -> list[str]:
     """Return the parts of a workload whose producers and consumers must be at the same pairs."""
     shared = dialect.topics is not None and spec.policy in dialect.topics.shared_by
+    shared = shared and placement.all_linked(spec)
     return [
         one
         for one in parts(spec.workload)

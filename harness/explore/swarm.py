@@ -43,6 +43,7 @@ from harness.systems.equipment import equip
 from harness.systems.given import check_home
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
+from workloads.placement import all_linked
 from workloads.registry import MIXED, parts, possible
 
 DEFAULTS: Final[Mapping[str, Any]] = {
@@ -362,7 +363,7 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     changes |= _habits(base, chance)
     is_chain, is_bounded = (_is_drawn("chain", chance) for _ in ("chain", "hops"))
     if isinstance(system, Chaining) and base.policy in system.chained and base.pairs >= CHAIN_PAIRS:
-        if is_chain:
+        if is_chain and not changes.get("share_topics", base.share_topics):
             changes["chain"] = True
         if is_bounded:
             room = {name: chance.choice(values) for name, values in system.hops.items()}
@@ -390,7 +391,7 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
         changes["close_groups"] = True
     if selects and "subscriptions" in named and dialect.topics is not None and dialect.topics.remakes:
         changes["change_selectors"] = True
-    shares = _is_drawn("share_topics", chance) and base.pairs > 1
+    shares = _is_drawn("share_topics", chance) and base.pairs > 1 and all_linked(base)
     if shares and "subscriptions" in named and dialect.topics and base.policy in dialect.topics.shared_by:
         changes["share_topics"] = True
     return changes

@@ -208,6 +208,11 @@ def compose(
             f"--share-topics: each broker of system {system.name} with policy {spec.policy} has its own "
             "topics"
         )
+    if spec.share_topics and not workloads.placement.all_linked(spec):
+        raise UsageError(
+            "--share-topics: brokers share topics with those that they are linked with, and in a chain of "
+            f"{spec.pairs} pairs not all are"
+        )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(
             f"--compare-backups: backups of system {system.name} with policy {spec.policy} have no copies of "

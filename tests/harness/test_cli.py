@@ -65,6 +65,10 @@ def run(capsys, *words):
             ["--system", "rabbitmq", "--policy", "quorum-queues", "--watch-views"],
             "--watch-views: brokers of system rabbitmq do not report what they believe about the cluster",
         ),
+        (
+            ["--policy", "standalone", "--workload", "subscriptions", "--chain", "--share-topics"],
+            "--share-topics: brokers share topics with those that they are linked with, and in a chain of 3",
+        ),
         (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),

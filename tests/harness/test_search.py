@@ -130,6 +130,12 @@ def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
     assert {one.reuse_transactions for one in moves} == {True, False}
     assert {one.change_selectors for one in topics} == {True, False}
     assert {one.share_topics for one in topics} == {True, False}
+    chained = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions", policy="standalone")))]
+    assert {(one.share_topics, one.chain) for one in chained} == {
+        (True, False),
+        (False, True),
+        (False, False),
+    }
     alone = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions", policy="ha-database")))]
     assert {one.share_topics for one in alone} == {False}
     assert {one.close_groups for one in topics} == {one.change_selectors for one in moves} == {False}

@@ -89,7 +89,10 @@ def test_what_exists_at_one_pair_only_is_used_there(name, policy):
 
 def test_subscribers_may_be_elsewhere_where_brokers_share_topics():
     spec = TestSpec(name="test", policy="standalone", workload="subscriptions")
-    assert workloads.registry.workloads_at_home(spec, systems.get("own").dialect) == []
+    dialect = systems.get("own").dialect
+    assert workloads.registry.workloads_at_home(spec, dialect) == []
+    chain = TestSpec(name="test", policy="standalone", workload="subscriptions", pairs=3, chain=True)
+    assert workloads.registry.workloads_at_home(chain, dialect) == ["subscriptions"]
 
 
 def test_clients_with_a_list_of_brokers_share_it():
