@@ -42,6 +42,10 @@ class AddressList:
     ) -> None:
         if not brokers:
             raise ValueError("an address list needs at least one broker")
+        if isinstance(brokers, str):
+            raise TypeError(f"{brokers!r} is one text; expected a list of brokers")
+        if behavior not in BEHAVIORS:
+            raise ValueError(f"{behavior!r} is no behavior: {', '.join(BEHAVIORS)}")
         self._static = tuple(brokers)
         self._behavior = behavior
         self._chance = chance
@@ -52,6 +56,12 @@ class AddressList:
     def learn(self, nodes: Sequence[FedNode]) -> None:
         """Take the latest message of the feed, which replaces the one before."""
         self._fed = nodes
+
+    @property
+    def named(self) -> Sequence[str]:
+        """The static list, and behind it the brokers that the latest message of the feed names."""
+        told = itertools.chain.from_iterable((node.live, node.backup) for node in self._fed)
+        return [*dict.fromkeys((*self._static, *self._allowed(list(told))))]
 
     def knows(self, broker: str) -> bool:
         """Return whether clients may connect to a broker."""

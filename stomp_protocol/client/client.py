@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import itertools
 import random
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from stomp_protocol.client.addresses import AddressList
 from stomp_protocol.client.connection import ConnectError, Connection, ignore
@@ -44,9 +45,13 @@ class Operation:
             self.outcome.set_result(Outcome(type, error or ""))
 
 
+def _is_usable(connection: Connection | None) -> TypeGuard[Connection]:
+    return connection is not None and not (connection.closed or connection.leaving)
+
+
 async def request(connection: Connection | None, frame: bytes, body: bytes = b"") -> Outcome:
     """Send a frame on a connection and return the outcome; None is a connection that has ended."""
-    if connection is None or connection.closed or connection.leaving:
+    if not _is_usable(connection):
         return Outcome("fail", "not connected")
     operation = Operation()
     connection.request(frame, operation, body)
@@ -145,8 +150,12 @@ class Client(FailoverConnection):
         once_header: str = "_AMQ_DUPL_ID",
         chance: random.Random | None = None,
     ) -> None:
+        if not isinstance(brokers, AddressList):
+            brokers = AddressList(brokers)
+            for broker in brokers.named:
+                _place(broker)  # a wrong address is told at once
         super().__init__(
-            brokers if isinstance(brokers, AddressList) else AddressList(brokers),
+            brokers,
             settings or Settings(),
             rules or Rules(),
             resolve=_place,
@@ -167,16 +176,25 @@ class Client(FailoverConnection):
     async def __aenter__(self) -> Self:
         """Connect to the first broker that accepts the client. Raises ConnectError."""
         self._task = asyncio.create_task(self._keep())
-        await self._available.wait()
+        try:
+            await self._available.wait()
+        except BaseException:
+            await self._stop()
+            raise
         if self.connection is None and self._task.done():
             await self._task
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Leave; raise what a callback has raised."""
+        try:
+            await self.finish()
+            await asyncio.sleep(0)  # a task whose connection has ended takes note of it, and ends
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
         assert self._task is not None, "left without being entered"
-        await self.finish()
-        await asyncio.sleep(0)  # a task whose connection has ended takes note of it, and ends
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectError):
             await self._task
@@ -192,18 +210,22 @@ class Client(FailoverConnection):
         """Send a message, and return whether the broker has taken it.
 
         While the client is connecting, this waits. With ``repeat``, a message that got no answer is
-        sent again on the next connection, with an id by which brokers take it once.
+        sent again on the next connection, with an id by which brokers take it once. If that one
+        fails, the outcome is "info": the broker before it may have taken the message.
         """
         named = {"destination": destination, **(headers or {})}
         if repeat and self._once_header:
-            named.setdefault(self._once_header, f"{self._chance.getrandbits(128):032x}")
+            named.setdefault(self._once_header, secrets.token_hex(16))
         frame = head("SEND", named)
+        is_unknown = False
         while True:
             await self._available.wait()
             connection = self.connection
+            is_last = not repeat or not _is_usable(connection)
             outcome = await request(connection, frame, body)
-            if outcome.type == "ok" or not repeat or connection is None or connection.refused:
-                return outcome
+            is_unknown = is_unknown or outcome.type == "info"
+            if outcome.type == "ok" or is_last or (connection is not None and connection.refused):
+                return Outcome("info", outcome.reason) if is_unknown and outcome.type == "fail" else outcome
 
     def subscribe(
         self,
@@ -217,7 +239,7 @@ class Client(FailoverConnection):
         number = str(next(self._numbers))
         frame = head("SUBSCRIBE", {"id": number, "destination": destination, "ack": ack, **(headers or {})})
         subscription = self._subscriptions[number] = Subscription(number, frame, on_message)
-        if self.connection is not None:
+        if _is_usable(self.connection):
             subscription.begin(self.connection)
         return subscription
 
@@ -254,4 +276,6 @@ class Client(FailoverConnection):
 
 def _place(broker: str) -> tuple[str, int]:
     host, _, port = broker.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"{broker!r} is no address of a broker: expected host:port")
     return host.strip("[]"), int(port)

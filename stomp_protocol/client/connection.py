@@ -408,6 +408,8 @@ async def connect(
             raise ConnectError("no answer in time") from None
         if isinstance(error, OSError):
             raise ConnectError(_words(error)) from error
+        if isinstance(error, (ValueError, OverflowError)):  # no host or port: a broker told the address
+            raise ConnectError("no address of a broker") from error
         raise
     return connection
 

@@ -119,10 +119,12 @@ class FailoverConnection:
             self._prefer([connection.node])
             self._on_state(State("connected", connection.node))
             await self._stay(connection)
-            if self._is_finishing() or not self._rules.reconnect:
+            if self._is_finishing():
                 return
             lost = State("lost", connection.node, connection.ended.result())
             self._on_state(lost)
+            if not self._rules.reconnect:
+                return
             chosen = self._on_failure(lost)
             if chosen:
                 self._prefer([chosen])
@@ -180,7 +182,10 @@ class FailoverConnection:
 
     async def attempt(self, broker: str) -> Connection:
         """Connect to a broker. Raises ConnectError."""
-        host, port = self._resolve(broker)
+        try:
+            host, port = self._resolve(broker)
+        except ValueError as error:
+            raise ConnectError("no address of a broker") from error
         connection = await connect(
             host,
             port,
@@ -221,7 +226,16 @@ class FailoverConnection:
     def _prefer(self, brokers: Sequence[str]) -> None:
         """Try these brokers first from now on, as far as the client may connect to them."""
         first = [broker for broker in brokers if self._brokers.knows(broker)]
-        self._candidates = first + [broker for broker in self._candidates if broker not in first]
+        known = {*first}
+        self._candidates = first + [broker for broker in self._candidates if broker not in known]
+
+    def _learnt(self, connection: Connection) -> None:
+        """Take in a new message of the feed: brokers that only older ones named are forgotten."""
+        named = self._brokers.named
+        known = {*named}
+        kept = [broker for broker in self._candidates if broker in known]
+        self._candidates = [*dict.fromkeys((*kept, *named))]
+        self._prefer(self._brokers.order_after(connection.node))
 
     def _watch_topology(self, connection: Connection) -> None:
         feed = self.feed
@@ -234,7 +248,7 @@ class FailoverConnection:
         def sort_out(frame: Frame) -> None:
             if frame.headers.get("subscription") == TOPOLOGY_SUBSCRIPTION:
                 self._brokers.learn(feed.nodes(frame.body))
-                self._prefer(self._brokers.order_after(connection.node))
+                self._learnt(connection)
             else:
                 user(frame)
 

@@ -50,7 +50,7 @@ def _read(body: bytes, name_of: Callable[[_Member], str]) -> list[FedNode]:
     """
     try:
         nodes = msgspec.json.decode(body, type=_Topology).nodes
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [
         FedNode(*(None if member is None else name_of(member) for member in (node.live, node.backup)))

@@ -240,3 +240,116 @@ async def test_the_example_of_the_manual_gets_its_message():
         await names["main"]()
         sent, acknowledged, _ = server.peers[0].frames[2:]
         assert (sent.body, acknowledged.command) == (b"from Python", "ACK")
+
+
+def cut_first_send(server):
+    def cut(peer, _):
+        server.refuse = True
+        peer.transport.abort()
+
+    server.script["SEND"] = cut
+
+
+@in_loop
+async def test_a_repeated_send_that_may_have_been_taken_is_never_a_failure():
+    async with Server("a1") as server:
+        cut_first_send(server)
+        rules = Rules(iterations=1, interval_s=0.0, reconnect=True)
+        async with Client([address_of(server)], rules=rules) as client:
+            outcome = await client.send("/queue/q", b"x", repeat=True)
+        assert (len(heads(server, "SEND")), outcome.type) == (1, "info")
+
+
+@in_loop
+async def test_who_sends_while_the_client_leaves_is_told_at_once():
+    async with Server("a1") as server:
+        server.script["DISCONNECT"] = lambda *_: None
+        async with Client([address_of(server)], rules=SOON) as client:
+            leaving = asyncio.create_task(client.finish())
+            await asyncio.sleep(0)
+            assert await client.send("/queue/q", repeat=True) == ("fail", "not connected")
+            client.subscribe("/queue/q", print)
+            server.peers[-1].transport.abort()
+            await leaving
+        assert not heads(server, "SUBSCRIBE")
+
+
+@in_loop
+async def test_entering_and_leaving_leave_no_task_whatever_interrupts_them():
+    def refuse(state):
+        if state.kind == "closed":
+            raise ZeroDivisionError
+
+    async with Server("a1") as server:
+        others = asyncio.all_tasks()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02), Client(["127.0.0.1:1"], rules=SOON):
+                pass
+        assert asyncio.all_tasks() == others
+        with pytest.raises(ZeroDivisionError):
+            async with Client([address_of(server)], rules=SOON, on_state=refuse):
+                pass
+        assert asyncio.all_tasks() == others
+
+
+@in_loop
+async def test_an_address_that_is_none_is_a_broker_that_does_not_answer():
+    async with Server("a1") as server:
+        addresses = ["a1", "a1:x", "a1:99999999", "a..b:1", "a\0b:1", "\ud800:1"]
+        states, wrong = [], list(addresses)
+        async with Client(
+            [address_of(server)], rules=SOON, on_state=states.append, on_failure=lambda _: wrong.pop()
+        ) as client:
+            for number in range(len(addresses)):
+                server.peers[-1].transport.abort()
+                await until(lambda count=number + 2: len(server.peers) == count and client.connection)
+        assert {state.broker for state in states if state.kind == "failed"} == {*addresses}
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"nodes":[],"x":' + b"[" * 200_000, b'{"nodes":[{"live":{"name":"\xff"}}]}']
+)
+def test_a_feed_that_is_not_json_says_nothing(body):
+    assert TOPOLOGY.nodes(body) == []
+
+
+@in_loop
+async def test_brokers_of_an_older_feed_are_not_tried_any_more():
+    async with Server("a1") as server:
+        client = Client([address_of(server)])
+        async with client:
+            for number in range(3):
+                client._brokers.learn([FedNode(f"b{number}-{node}", None) for node in range(1000)])
+                client._learnt(client.connection)
+        assert client._candidates == [
+            address_of(server), *(f"b2-{node}" for node in range(1000))
+        ]  # fmt: skip
+
+
+@in_loop
+async def test_a_lost_connection_is_told_even_if_it_is_the_last():
+    async with Server("a1") as server:
+        states = []
+        async with Client([address_of(server)], on_state=states.append) as client:
+            server.peers[-1].transport.abort()
+            await until(lambda: client.connection is None)
+        assert [state.kind for state in states] == ["connected", "lost", "closed"]
+
+
+@in_loop
+async def test_clients_of_one_seed_name_their_messages_differently():
+    async with Server("a1") as server:
+        for _ in range(2):
+            async with Client([address_of(server)], chance=random.Random(1)) as client:
+                assert (await client.send("/queue/q", repeat=True)).type == "ok"
+        one, other = (head["_AMQ_DUPL_ID"] for head in heads(server, "SEND"))
+        assert one != other
+
+
+def test_brokers_and_behaviors_that_are_none_are_refused_in_one_line():
+    with pytest.raises(TypeError, match="'a1:61613' is one text; expected a list of brokers"):
+        Client("a1:61613")
+    with pytest.raises(ValueError, match="'random' is no behavior: PRIORITY, RANDOM, ROUND_ROBIN"):
+        AddressList(["a1:61613"], "random")
+    with pytest.raises(ValueError, match="'a1' is no address of a broker: expected host:port"):
+        Client(["a1"])
