@@ -25,6 +25,9 @@ VERSION: Final = 8
 OLDEST_VERSION: Final = 8
 """The oldest version that this program still speaks."""
 
+STATE_VERSION_MAX: Final = 2**62
+"""The highest version of a ``LinkState``; one begins with microseconds since the epoch."""
+
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
 """The most bytes of one frame between brokers that have proved themselves."""
@@ -204,7 +207,7 @@ class LinkState(LinkMessage, frozen=True):
     origin: str
     node_id: Name
     start: int
-    version: int
+    version: Annotated[int, Meta(ge=0, le=STATE_VERSION_MAX)]
     neighbours: tuple[str, ...]
     consumers: Consumers
 

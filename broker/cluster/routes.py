@@ -21,15 +21,26 @@ its new life.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
+
+_log = logging.getLogger(__name__)
+
+ANSWERS_MAX: Final = 1000
+"""The most states of other brokers of our name above whose versions we go.
+
+A former life of ours tells nothing new, so only another broker that is live can bring more.
+"""
+STATES_MAX: Final = 1000
+"""The number of states beyond which those of brokers without a way to them are forgotten."""
 
 NO_CONSUMERS = m.Consumers({}, whole=True)
 
@@ -64,6 +75,8 @@ class Routes:
         """The life of each broker that has told its own state over a link with us, by name."""
         self._told: list[ClusterLink] = []
         """The links over which a live broker was told all states."""
+        self._answers = 0
+        """How often we went above the version of a state of our name."""
         self._hops_max = membership.section.max_hops
 
     @property
@@ -133,19 +146,56 @@ class Routes:
         assert sender is not None
         if state.origin == own.origin:
             if state.version >= own.version and state != own:  # it is of a former life of ours
-                self._own = msgspec.structs.replace(own, version=state.version)
-                self.tell(own.consumers)
+                self._go_above(state, own)
             return
         if state.origin == sender.name:
             self._heard[sender.name] = sender.life
         known = self._states.get(state.origin)
         if known is None or _is_newer(state, known):
+            self._states.pop(state.origin, None)
             self._states[state.origin] = state
             self._flood(state, besides=sender.name)
+            self._forget_oldest()
         elif state != known:
             self._send(sender.name, known)
         self._tell_neighbours()
         self._find()
+
+    def _go_above(self, state: m.LinkState, own: m.LinkState) -> None:
+        """Tell our state with a higher version than that of another state of our name."""
+        if state.version > m.STATE_VERSION_MAX // 2:
+            return  # no life tells as much, and we could not go on above it
+        self._answers += 1
+        if self._answers > ANSWERS_MAX:
+            return
+        if self._answers == ANSWERS_MAX:
+            _log.warning(
+                "cluster: another broker has the name of this one, %s (its node ID is %s): only one of them "
+                "gets messages that others pass on; names must be unique in the cluster",
+                own.origin,
+                state.node_id,
+            )
+        self._own = msgspec.structs.replace(own, version=state.version)
+        self.tell(own.consumers)
+
+    def _forget_oldest(self) -> None:
+        """Forget the state that was told first of those without a way, if there are many states.
+
+        When there is a way again, the broker at its other end tells it again.
+        """
+        if len(self._states) <= STATES_MAX:
+            return
+        reached = {*self._linked()}
+        waiting = [*reached]
+        while waiting:
+            state = self._states.get(waiting.pop())
+            ahead = {*state.neighbours} - reached if state is not None else ()
+            reached.update(ahead)
+            waiting.extend(ahead)
+        name = next((name for name in self._states if name not in reached), None)
+        if name is not None:
+            del self._states[name]
+            self._heard.pop(name, None)
 
     def _flood(self, state: m.LinkState, besides: str = "") -> None:
         """Pass a state on to all neighbours but the one that it came from.

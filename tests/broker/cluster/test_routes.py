@@ -4,11 +4,13 @@ from collections import deque
 from itertools import combinations
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stateful.machines import CHECKS, factor
 
 from broker.cluster import messages as m
+from broker.cluster import routes
 from broker.cluster.routes import Routes
 
 NAMES = "abcde"
@@ -179,6 +181,61 @@ def test_a_change_reaches_every_broker_once_by_each_link():
     assert len(net.busy()) == 2
     net.settle()
     assert net.brokers["e"].changes == before + 1
+
+
+def heard(broker, sender, origin, version=1, neighbours=()):
+    state = m.LinkState(origin, f"node-{origin}", 1, version, neighbours, m.Consumers({}, whole=True))
+    link = SimpleNamespace(member=sender.membership.own)
+    broker.routes._hear(link, m.decode(m.encode(state)[m.LENGTH.size :]))
+
+
+def test_two_brokers_of_one_name_do_not_answer_each_other_for_ever(caplog, monkeypatch):
+    monkeypatch.setattr(routes, "ANSWERS_MAX", 20)
+    net = Net(names="abcd")
+    one, other = net.brokers["a"], net.brokers["d"]
+    other.name = "a"
+    other.start(20)
+    for pair in CHAIN[:3]:
+        net.link(*sorted(pair))
+    net.settle()
+    assert caplog.messages
+    for warning in caplog.messages:  # one of them, or both, have answered as often as they may
+        assert "another broker has the name of this one, a (its node ID is node-a)" in warning
+    one.consume(1)
+    other.consume(2)
+    net.settle()
+
+
+def test_a_version_that_nobody_can_go_above_stops_no_broker():
+    net = chain()
+    a, b = net.brokers["a"], net.brokers["b"]
+    heard(a, b, "a", m.STATE_VERSION_MAX)
+    a.consume(1)
+    net.settle()
+    net.check()
+    state = m.LinkState("a", "a", 1, m.STATE_VERSION_MAX + 1, (), m.Consumers({}, whole=True))
+    with pytest.raises(m.NotUnderstoodError):
+        m.decode(m.encode(state)[m.LENGTH.size :])
+
+
+def test_brokers_that_have_left_are_forgotten_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(routes, "STATES_MAX", 10)
+    net = chain(hops_max=4)
+    for number in range(100):
+        heard(net.brokers["a"], net.brokers["e"], f"pod-{number}")
+        net.settle()
+    net.check()
+    for broker in net.brokers.values():
+        assert len(broker.routes._states) == 10
+        assert "pod-99" in broker.routes._states
+    net.cut("b", "c")
+    net.settle()
+    for number in range(100):
+        heard(net.brokers["a"], net.brokers["e"], f"new-{number}")
+        net.settle()
+    net.link("b", "c")
+    net.settle()
+    net.check()
 
 
 def test_without_hops_nothing_is_told():
