@@ -229,8 +229,7 @@ class Connection(asyncio.Protocol):
         self.store_session = headers.get(settings.store_header or "")
         self.feeds = headers.get("feeds", "").split(",")
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
-        sends_ms = int(sends) if sends.isdigit() else 0
-        wants_ms = int(wants) if wants.isdigit() else 0
+        sends_ms, wants_ms = _milliseconds(sends), _milliseconds(wants)
         # A side that said 0 neither sends nor wants heart-beats, whatever the other side could do.
         if sends_ms and settings.heart_beat_s:
             self._silence_s = settings.silent_beats * max(settings.heart_beat_s, sends_ms / 1000)
@@ -412,6 +411,11 @@ async def connect(
             raise ConnectError("no address of a broker") from error
         raise
     return connection
+
+
+def _milliseconds(text: str) -> int:
+    """Return a number of a heart-beat header; 0, no heart-beats, for what is none or absurd."""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def _words(error: Exception) -> str:

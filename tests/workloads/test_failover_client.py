@@ -327,6 +327,17 @@ async def test_brokers_of_an_older_feed_are_not_tried_any_more():
 
 
 @in_loop
+async def test_heart_beats_that_are_no_numbers_are_none():
+    async with Server("a1") as server:
+        for beats in ("9" * 5000 + ",0", "²,²", "0," + "9" * 400):
+            server.script["CONNECT"] = lambda peer, _, beats=beats: peer.say(
+                "CONNECTED", {"version": "1.2", "heart-beat": beats}
+            )
+            async with Client([address_of(server)]) as client:
+                assert (await client.send("/queue/q")).type == "ok"
+
+
+@in_loop
 async def test_a_lost_connection_is_told_even_if_it_is_the_last():
     async with Server("a1") as server:
         states = []
