@@ -60,8 +60,8 @@ class AddressList:
     @property
     def named(self) -> Sequence[str]:
         """The static list, and behind it the brokers that the latest message of the feed names."""
-        told = itertools.chain.from_iterable((node.live, node.backup) for node in self._fed)
-        return [*dict.fromkeys((*self._static, *self._allowed(list(told))))]
+        fed = itertools.chain.from_iterable((node.live, node.backup) for node in self._fed)
+        return [*dict.fromkeys((*self._static, *self._allowed(list(fed))))]
 
     def knows(self, broker: str) -> bool:
         """Return whether clients may connect to a broker."""

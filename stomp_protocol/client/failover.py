@@ -226,15 +226,15 @@ class FailoverConnection:
     def _prefer(self, brokers: Sequence[str]) -> None:
         """Try these brokers first from now on, as far as the client may connect to them."""
         first = [broker for broker in brokers if self._brokers.knows(broker)]
-        known = {*first}
-        self._candidates = first + [broker for broker in self._candidates if broker not in known]
+        preferred = {*first}
+        self._candidates = first + [broker for broker in self._candidates if broker not in preferred]
 
     def _learnt(self, connection: Connection) -> None:
         """Take in a new message of the feed: brokers that only older ones named are forgotten."""
         named = self._brokers.named
-        known = {*named}
-        kept = [broker for broker in self._candidates if broker in known]
-        self._candidates = [*dict.fromkeys((*kept, *named))]
+        allowed = {*named}
+        remaining = [broker for broker in self._candidates if broker in allowed]
+        self._candidates = [*dict.fromkeys((*remaining, *named))]
         self._prefer(self._brokers.order_after(connection.node))
 
     def _watch_topology(self, connection: Connection) -> None:
