@@ -1,7 +1,8 @@
 """The picture of a test as SVG.
 
 It shows faults as bands, operations and latencies as lines, and the brokers' roles as lanes. If a
-test has transactions or subscriptions, they have panels and lanes of their own.
+test has transactions or subscriptions, they have panels and lanes of their own. So have the links
+between live brokers, and the brokers at which queues were consumed.
 
 Why drawn here and not in the browser: the report is one file that must still open in ten years, in
 a mail client, with scripts forbidden. All panels share one time axis, so that an eye moving
@@ -16,7 +17,8 @@ from html import escape
 from typing import Final
 
 from harness.report import palette
-from harness.report.palette import FAINT, LINE, PAPER, RED, SUBSCRIPTION, TEXT
+from harness.report.cluster_lanes import Consumption, LinkSpan
+from harness.report.palette import CONSUMPTION, FAINT, LINE, PAPER, RED, SUBSCRIPTION, TEXT
 from harness.report.timeline import Band, RoleSpan, Series, SubscriptionSpan, Timeline
 
 WIDTH: Final = 1120
@@ -26,6 +28,12 @@ PANEL: Final = 150
 SMALL: Final = 70
 """The height of a panel about transactions."""
 LANE: Final = 22
+LINK_LINE: Final = 17
+"""The distance of the line of a lane of links from the top of that lane; words are above it."""
+THIN_LANE: Final = 14
+"""The height of a lane of consumption."""
+LEAST_BAR: Final = 3
+"""The height of the bar of a broker with a small share of a queue's deliveries."""
 GAP: Final = 30
 BAND_ROW: Final = 16
 SCALE: Final = (LANE - 5) / palette.WIDEST
@@ -59,7 +67,11 @@ def draw(timeline: Timeline) -> str:
     top_open = top_latency + PANEL + GAP
     top_ended = top_open + (SMALL + GAP if timeline.opened else 0)
     top_lanes = top_ended + (SMALL + GAP if timeline.ended else 0)
-    top_subscriptions = top_lanes + LANE * max(1, len(timeline.lanes)) + GAP
+    top_links = top_lanes + LANE * max(1, len(timeline.lanes)) + GAP
+    top_consumption = top_links + (LANE * len(timeline.links) + GAP if timeline.links else 0)
+    consumed = timeline.consumption.lanes
+    consumed_lanes = len(consumed) + len({lane.queue for lane in consumed})
+    top_subscriptions = top_consumption + (THIN_LANE * consumed_lanes + GAP if consumed else 0)
     drawn = list(timeline.subscriptions.items())[:SUBSCRIPTIONS_MAX]
     bottom = top_subscriptions - GAP + (GAP + LANE * len(drawn) if drawn else 0)
     height = bottom + 46
@@ -68,13 +80,15 @@ def draw(timeline: Timeline) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
             f'fill="{TEXT}" font-family="system-ui, sans-serif" font-size="12">'
         ),
-        "<title>Throughput, latency and broker roles over time, with the faults in force</title>",
+        f"<title>{_title(timeline)}, with the faults in force</title>",
         *_bands(timeline.bands, rows, x, bottom),
         *_panel("operations a second", timeline.rates, timeline, x, top_rates),
         *_panel("latency of sends, ms", timeline.latencies_ms, timeline, x, top_latency, logarithmic=True),
         *_small("open transactions", timeline.opened, timeline, x, top_open),
         *_small("transactions a second", timeline.ended, timeline, x, top_ended),
         *_lanes(timeline.lanes, x, top_lanes),
+        *_links(timeline.links, x, top_links),
+        *_consumption(timeline.consumption, x, top_consumption),
         *_subscriptions(drawn, len(timeline.subscriptions) - len(drawn), x, top_subscriptions),
         *_phases(timeline.phases, x, bottom),
         *_ticks(timeline, x, bottom),
@@ -82,6 +96,12 @@ def draw(timeline: Timeline) -> str:
         "</svg>",
     ]
     return "\n".join(parts)
+
+
+def _title(timeline: Timeline) -> str:
+    words = "Throughput, latency and broker roles over time"
+    words += ", links between brokers" if timeline.links else ""
+    return words + (", brokers at which queues were consumed" if timeline.consumption.lanes else "")
 
 
 def _pack(bands: Sequence[Band]) -> list[int]:
@@ -226,11 +246,7 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">roles</text>'
     for number, (broker, spans) in enumerate(lanes.items()):
         y = top + number * LANE
-        short_name = broker if len(broker) <= NAME_MAX else f"…{broker[1 - NAME_MAX :]}"
-        yield (
-            f'<g><title>{escape(broker)}</title><text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" '
-            f'fill="{TEXT}">{escape(short_name)}</text></g>'
-        )
+        yield _lane_name(broker, y + 14)
         for span in spans:
             left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
             stroke = palette.ROLES.get(span.role, palette.UNKNOWN_ROLE)
@@ -244,6 +260,77 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
             )
             if width > 7 * len(span.role):
                 yield _lane_label(left + 4, y, span.role, filled=span.role == "live")
+
+
+def _lane_name(name: str, y: int) -> str:
+    """Return the name before a lane, without its begin if it is too long."""
+    short_name = name if len(name) <= NAME_MAX else f"…{name[1 - NAME_MAX :]}"
+    return (
+        f'<g><title>{escape(name)}</title><text x="{LEFT - 8}" y="{y}" text-anchor="end" '
+        f'fill="{TEXT}">{escape(short_name)}</text></g>'
+    )
+
+
+def _links(lanes: dict[str, list[LinkSpan]], x: _Axis, top: int) -> Iterable[str]:
+    """Draw with how many other live brokers each live broker was linked, as it said."""
+    if not lanes:
+        return
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">links with other live brokers</text>'
+    states = {span.state for spans in lanes.values() for span in spans}
+    legend = LEFT + 200
+    for state, stroke in palette.LINKS.items():
+        if state in states:
+            yield f'<path d="M{legend} {top - 13}h26" {stroke.attributes()}/>'
+            yield f'<text x="{legend + 31}" y="{top - 9}">{state}</text>'
+            legend += 50 + 7 * len(state)
+    for number, (broker, spans) in enumerate(lanes.items()):
+        y = top + number * LANE
+        yield _lane_name(broker, y + 14)
+        for span in spans:
+            left, width = x(span.start_s), max(0.5, x(span.end_s) - x(span.start_s))
+            number_of_others = len(span.linked) + len(span.missing)
+            amount = f"{len(span.linked)} of {number_of_others}" if number_of_others else "no other is live"
+            without = f"without {', '.join(span.missing)}" if span.missing else ""
+            dead = f"with {', '.join(span.dead)}, not seen live" if span.dead else ""
+            named = f" ({', '.join(span.linked)})" if span.linked else ""
+            hint = "; ".join(filter(None, (f"{broker} linked: {amount}{named}", without, dead)))
+            hint += f"; from {span.start_s:.3f} s to {span.end_s:.3f} s"
+            yield f"<g><title>{escape(hint)}</title>"
+            yield (
+                f'<path d="M{left} {y + LINK_LINE}h{width:.1f}" {palette.LINKS[span.state].attributes()}/>'
+            )
+            described = "; ".join(filter(None, (amount, without, dead)))
+            fitting = (words for words in (described, without, amount) if words and width > 6 * len(words))
+            yield f'<text x="{left}" y="{y + 12}" font-size="10">{escape(next(fitting, ""))}</text></g>'
+
+
+def _consumption(consumption: Consumption, x: _Axis, top: int) -> Iterable[str]:
+    """Draw when each broker delivered messages of a queue, with higher bars for larger shares."""
+    if not consumption.lanes:
+        return
+    left_out = consumption.left_out
+    more = f" (of the queues with the most, there were {left_out} more)" if left_out else ""
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">deliveries of queues by brokers{more}</text>'
+    queue, y = None, top - THIN_LANE
+    for lane in consumption.lanes:
+        y += THIN_LANE
+        if lane.queue != queue:
+            queue = lane.queue
+            yield f'<path d="M{LEFT} {y + 1}H{WIDTH - RIGHT}" stroke="{LINE}" stroke-width="0.6"/>'
+            yield f'<text x="{LEFT}" y="{y + 11}" font-size="10">{escape(queue)}</text>'
+            y += THIN_LANE
+        yield _lane_name(lane.broker, y + 11)
+        for span in lane.spans:
+            left, width = x(span.start_s), max(0.5, x(span.end_s) - x(span.start_s))
+            height = round(LEAST_BAR + span.share * (THIN_LANE - 3 - LEAST_BAR), 1)
+            hint = (
+                f"{span.deliveries:,} deliveries of {lane.queue} by {lane.broker}, {span.share:.0%} of all, "
+                f"from {span.start_s:.3f} s to {span.end_s:.3f} s"
+            )
+            yield (
+                f'<rect x="{left}" y="{y + (THIN_LANE - height) / 2:.1f}" width="{width:.1f}" '
+                f'height="{height}" fill="{CONSUMPTION}"><title>{escape(hint)}</title></rect>'
+            )
 
 
 def _lane_label(x: float, y: int, words: str, *, filled: bool) -> str:

@@ -9,6 +9,7 @@ template; the picture is our own SVG.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,8 @@ from checkers.verdict import Finding, Latency, Verdict
 from checkers.words import NS_MAX, seconds
 from harness.history import judge as judging
 from harness.history import known, parquet, store
-from harness.interface import IMPORTED, OWN, Schedule, TestSpec, program
-from harness.report import consequences, figure, palette, sequence, timeline
+from harness.interface import IMPORTED, OWN, NodePlan, Schedule, TestSpec, program
+from harness.report import cluster_lanes, consequences, figure, palette, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
 from harness.report.narrative.cluster_state import listed
@@ -54,6 +55,8 @@ CLIENT_OPERATIONS: Final = (
 )
 LEAST_S: Final = 0.05
 """The length below which a history is taken to have numbers in place of times (s)."""
+GAPS_MAX: Final = 60
+"""The maximum number of rows in the table of missing links."""
 HIDDEN: Final = frozenset({"digest", "headers"})
 """The columns of a witness that have no meaning for a reader."""
 
@@ -67,7 +70,8 @@ def write(directory: Path) -> Path:
     verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
     schedule = store.load_schedule(directory)
     run = store.load_run(directory)
-    picture = timeline.read(directory / parquet.DIRECTORY)
+    pairs = {node.name: node.pair for node in _plan(spec) if node.broker}
+    picture = timeline.read(directory / parquet.DIRECTORY, pairs, placed=bool(placed(spec)))
     reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
     logs = logbook.LogReader(directory / store.LOGS)
     sentences_shown = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
@@ -99,6 +103,8 @@ def write(directory: Path) -> Path:
         ],
         figure=markupsafe.Markup(figure.draw(picture)) if _is_drawable(picture) else "",  # noqa: S704 - drawn by us, every text in it escaped there
         bands=picture.bands,
+        links=_links(picture),
+        consumption=_consumption(picture),
         figures=_figures(verdict, spec, run, picture),
         again=stored_repeat_command(directory) or run.again,
         repeats=_repetition(spec, run),
@@ -125,13 +131,38 @@ def sentence(verdict: Verdict, spec: TestSpec, schedule: Schedule | None, enviro
     }[verdict.valid]
     if spec.imported is not None:
         return f"A history of another harness, from {spec.imported.file} ({spec.imported.format}): {outcome}."
-    nodes = size(systems.of(spec).plan(spec))
+    nodes = size(_plan(spec))
     parts = (
         f"System {spec.system}, policy {spec.policy}, {nodes}, workload {spec.workload}",
         placed(spec),
         f"{environment or spec.environment} environment, {faults}, seed {spec.seed}",
     )
     return f"{', '.join(filter(None, parts))}: {outcome}."
+
+
+def _plan(spec: TestSpec) -> Sequence[NodePlan]:
+    """Return the nodes of a test; an imported history has none."""
+    return () if spec.imported is not None else systems.of(spec).plan(spec)
+
+
+def _links(picture: timeline.Timeline) -> dict[str, Any] | None:
+    """Return the rows of the table of missing links; None if there are no lanes of links."""
+    gaps = cluster_lanes.gaps(picture.links)
+    return {"gaps": gaps[:GAPS_MAX], "more": len(gaps[GAPS_MAX:])} if picture.links else None
+
+
+def _consumption(picture: timeline.Timeline) -> dict[str, Any] | None:
+    """Return what the lanes of consumption show, as rows of a table; None if there are no lanes."""
+    rows = [
+        {
+            "queue": lane.queue,
+            "broker": lane.broker,
+            "deliveries": lane.deliveries,
+            "times": ", ".join(f"{span.start_s:.1f} to {span.end_s:.1f} s" for span in lane.spans),
+        }
+        for lane in picture.consumption.lanes
+    ]
+    return {"rows": rows, "more": picture.consumption.left_out} if rows else None
 
 
 def _is_drawable(picture: timeline.Timeline) -> bool:

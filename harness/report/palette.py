@@ -47,6 +47,7 @@ TEAL: Final = "var(--teal)"
 
 TRANSACTION: Final = PURPLE
 SUBSCRIPTION: Final = TEAL
+CONSUMPTION: Final = BLUE
 
 
 class Stroke(NamedTuple):
@@ -76,6 +77,14 @@ ROLES: Final = {
     "unreachable": Stroke(FAINT, 1.5, "1 4"),
 }
 UNKNOWN_ROLE: Final = Stroke(LINE, WIDEST)
+
+LINKS: Final = {
+    "all": Stroke(GREEN, 4),
+    "not all": Stroke(AMBER, 4, "6 3"),
+    "none": Stroke(RED, 4, "2 3"),
+    "no other": Stroke(FAINT, 1.5),
+}
+"""The lanes of a broker's links, by the part of the other live brokers that it is linked with."""
 
 CURVES: Final = {
     "sends acknowledged": Stroke(BLUE, 1.5),

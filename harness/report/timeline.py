@@ -1,6 +1,7 @@
 """The events of a test over time, reduced until they can be drawn.
 
-These are rates, latencies, faults and roles.
+These are rates, latencies, faults and roles. In a cluster of several pairs, these are also links
+between live brokers and the consumption of queues.
 
 Why a step of its own: a report must show the whole of a history, not its first ten thousand
 operations. So rows are reduced to a few hundred bins of equal width before anything is drawn. Times
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +25,8 @@ import pyarrow.parquet as pq
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC
 from harness.history import parquet
+from harness.report import cluster_lanes
+from harness.report.cluster_lanes import Consumption, LinkSpan
 from harness.report.narrative import subscriptions
 from harness.report.narrative.cluster_state import breaks_of
 
@@ -78,7 +82,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     Seconds are the history's. The picture begins at ``begin_s`` with the load, or with the first
     row if there was no load; ``set_up_s`` is the time before. Bins count from ``begin_s``.
     ``opened`` is how many transactions were open, ``ended`` how many a second ended in which way,
-    ``subscriptions`` when each subscription existed; each is empty without any.
+    ``subscriptions`` when each subscription existed; each is empty without any. ``links`` says for
+    each broker with which others it was linked, ``consumption`` where queues were consumed.
     """
 
     set_up_s: float
@@ -93,13 +98,17 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     opened: list[Series]
     ended: list[Series]
     subscriptions: dict[str, list[SubscriptionSpan]]
+    links: dict[str, list[LinkSpan]] = {}
+    consumption: Consumption = Consumption()
 
 
-def read(history: Path) -> Timeline:
+def read(history: Path, pairs: Mapping[str, str] = MappingProxyType({}), *, placed: bool = False) -> Timeline:
     """Return the timeline of a history, reduced from its Parquet files.
 
     Args:
         history: the directory of ``part-*.parquet`` and ``control.parquet``.
+        pairs: the pair of each broker. Links and consumption are read only if there are several.
+        placed: whether the test says at which brokers clients work.
     """
     columns = ["index", "time", "process", "type", "f", "broker", "role", "time_low", "time_high", "value"]
     tables = [pq.read_table(file, columns=columns) for file in sorted(history.glob("*.parquet"))]
@@ -125,6 +134,7 @@ def read(history: Path) -> Timeline:
     edges = begin_s + np.arange(0.0, span_s + bin_s, bin_s)
     if len(edges) < 2:
         edges = begin_s + np.array([0.0, bin_s])
+    clustered = len(set(pairs.values())) > 1
     opened, ended = _transactions(_within(history), edges, seconds)
     return Timeline(
         set_up_s=begin_s - seconds(first_ns),
@@ -139,6 +149,10 @@ def read(history: Path) -> Timeline:
         opened=opened,
         ended=ended,
         subscriptions=_subscriptions(_named(history), seconds, begin_s, end_s),
+        links=_links(history, phases, seconds, last_ns) if clustered else {},
+        consumption=cluster_lanes.consumption(history, pairs, begin_s, end_s, placed=placed)
+        if clustered
+        else Consumption(),
     )
 
 
@@ -255,6 +269,18 @@ def _lanes(
             if end > begin_s  # roles that ended before the load are not drawn
         ]
     return lanes
+
+
+def _links(
+    history: Path, phases: Sequence[tuple[str, int]], seconds: Callable[[int], float], last_ns: int
+) -> dict[str, list[LinkSpan]]:
+    """Return the links of each broker that was asked for its views (``--watch-views``)."""
+    columns = ["index", "time", "f", "broker", "role", "node_id", "time_low", "time_high", "value"]
+    changes = _control(history, columns, ["role", "view-change"])
+    if not any(row["f"] == "view-change" for row in changes):
+        return {}
+    asked_until = (at for phase, at in phases if phase in ("recovered", "not-recovered", "drain"))
+    return cluster_lanes.links(changes, seconds, next(asked_until, last_ns))
 
 
 # ----------------------------------------------------------------- transactions and subscriptions

@@ -27,9 +27,10 @@ def test_every_ink_has_contrast_to_light_and_dark_paper(name, paper):
         assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-def test_roles_and_curves_differ_without_their_colours():
-    looks = sorted((stroke.width, stroke.dashes) for stroke in palette.ROLES.values())
-    assert all(one != other for one, other in pairwise(looks))
+def test_roles_links_and_curves_differ_without_their_colours():
+    for strokes in (palette.ROLES, palette.LINKS):
+        looks = sorted((stroke.width, stroke.dashes) for stroke in strokes.values())
+        assert all(one != other for one, other in pairwise(looks))
     for together in (("sends acknowledged", "deliveries", "unknown outcome", "failed"),
                      ("median", "99th percentile"),
                      ("committed", "rolled back", "unknown outcome", "failed", "cut off")):  # fmt: skip
