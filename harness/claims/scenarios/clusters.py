@@ -361,7 +361,6 @@ BETWEEN_BROKERS: Final = (
         3,
         Moved(least=400, of="a1", by="d1"),
         guards=at_stake("kill-2"),
-        guarantee="exactly-once",
     ),
     _chained(
         "chain-hops",
