@@ -67,7 +67,7 @@ def recipients(
     brief = places.temporaries()[lives.place]
     if brief.any():
         queue = temporaries.number(places.named)[lives.place]
-        owed[brief] = temporaries.owed(rows, queue, lives.since)[brief]
+        owed[brief] = temporaries.owed(rows, queue, lives.since, interests.deaths)[brief]
         anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.over)
     if not topics.any() and not subscriptions.selectors:
         return Recipients(owed, anothers=anothers, outlived=outlived)

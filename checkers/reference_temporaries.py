@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from checkers.reference_attempts import over, saw_gone, stored_from
+from checkers.reference_attempts import node_id_of, over, saw_gone, stored_from
 from checkers.schema import HARNESS, NEMESIS, json_object
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ Row = Mapping[str, Any]
 def lives_on(history: History, m: PlainMessage) -> bool:
     """Return whether the temporary queue of a message existed from its send until the drain.
 
-    The broker that took the message must have had the queue.
+    The broker that took the message must have had the queue, or be of another node: it forwards the
+    message.
     """
     queue_rows = rows_of(history, m.queue)
     begun = next((r for r in queue_rows if (r["f"], r["type"]) == ("subscribe", "ok")), None)
@@ -29,7 +30,8 @@ def lives_on(history: History, m: PlainMessage) -> bool:
     sent = stored_from(m)
     if begun is None or taken is None or sent is None or sent < begun["index"]:
         return False
-    if begun.get("broker") != taken.get("broker"):
+    home, taker = begun.get("broker"), taken.get("broker")
+    if home != taker and not _of_two_nodes(history, home, taker):
         return False
     drains = [r["index"] for r in history.control if _is_drain(r)]
     for invocation, answer in endings(queue_rows):
@@ -39,6 +41,12 @@ def lives_on(history: History, m: PlainMessage) -> bool:
         if not drains or invocation["index"] < drains[0] or not (certain or invocation["f"] == "disconnect"):
             return False
     return True
+
+
+def _of_two_nodes(history: History, broker: str | None, other: str | None) -> bool:
+    """Return whether two brokers told node IDs that differ."""
+    nodes = [None if one is None else node_id_of(history, one) for one in (broker, other)]
+    return None not in nodes and nodes[0] != nodes[1]
 
 
 def outlived(history: History, m: PlainMessage) -> int | None:

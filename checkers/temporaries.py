@@ -5,8 +5,9 @@ first subscribed to. It lives as long as that connection, and the messages that 
 it.
 
     owed        while it surely lives, every message, as to any queue: those that were sent after
-                the answer to its first ``subscribe`` and taken by the broker that gave that answer
-                (another broker that took over knows nothing of the queue). Messages are missed only
+                the answer to its first ``subscribe`` and taken by the broker that gave that answer,
+                or by one of another node, which forwards them (another broker of the owner's node
+                took over, and knows nothing of the queue). Messages are missed only
                 if the queue lives until the drain has ended: an owner that is there when the
                 ``drain`` begins stays until no more messages come, and then leaves in order. So
                 a queue is owed nothing if a ``drop`` or an ``unsubscribe`` of it was invoked, or a
@@ -30,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.deaths import brokers_gone
+from checkers.deaths import Deaths, brokers_gone
 from checkers.rows import (
     BROWSE,
     DELIVER,
@@ -154,19 +155,32 @@ class Temporaries:
         numbers_found = [self.numbers.get((run, queue or ""), NONE) for run, queue, _ in places]
         return np.array(numbers_found, dtype=np.int64)
 
-    def owed(self, rows: Rows, number: Numbers, sent: Numbers) -> Flags:
+    def owed(self, rows: Rows, number: Numbers, sent: Numbers, deaths: Deaths) -> Flags:
         """Return whether each message is owed, by the number of its queue and its first send."""
         result = np.zeros(rows.messages, dtype=bool)
         at = np.flatnonzero(number != NONE)
-        result[at] = (sent[at] > self.since[number[at]]) & self._at_home(rows, number)[at]
+        kept = self._at_home(rows, number) | self._forwarded(rows, number, deaths)
+        result[at] = (sent[at] > self.since[number[at]]) & kept[at]
+        return result
+
+    def _forwarded(self, rows: Rows, number: Numbers, deaths: Deaths) -> Flags:
+        """Return whether a broker of another node than the owner's took each message."""
+        result = np.zeros(rows.messages, dtype=bool)
+        taker = _takers(rows)
+        runs = [run for run, _ in self.numbers]
+        at = np.flatnonzero((number != NONE) & (taker >= 0))
+        for queue, code in np.unique(np.column_stack([number[at], taker[at]]), axis=0).tolist():
+            node = deaths.node_ids.get((runs[queue], str(rows.broker.values[code])))
+            home = deaths.node_ids.get((runs[queue], str(self.broker[queue])))
+            if None not in (node, home) and node != home:
+                result[at[(number[at] == queue) & (taker[at] == code)]] = True
         return result
 
     def _at_home(self, rows: Rows, number: Numbers) -> Flags:
         """Return whether the broker of the queue's owner answered the send of each message."""
         result = np.zeros(rows.messages, dtype=bool)
         at = np.flatnonzero(number != NONE)
-        answers = rows.of(SEND_OK)
-        answered = first(rows.id[answers], rows.broker.codes[answers].astype(np.int64), rows.messages)
+        answered = _takers(rows)
         codes = {None: -1, **{value: code for code, value in enumerate(rows.broker.values)}}
         home = np.array([codes.get(name, len(codes)) for name in self.broker], dtype=np.int64)
         result[at] = answered[at] == home[number[at]]
@@ -199,6 +213,12 @@ class Temporaries:
         owner, connection = self.owner[number[rows.id[at]]], rows.connection[at]
         wrong = at[(owner != NONE) & (connection != NONE) & (owner != connection)]
         return lowest(rows.id[wrong], rows.index[wrong], rows.messages) if len(wrong) else None
+
+
+def _takers(rows: Rows) -> Numbers:
+    """Return the code of the broker that answered the first ``ok`` send of each message."""
+    answers = rows.of(SEND_OK)
+    return first(rows.id[answers], rows.broker.codes[answers].astype(np.int64), rows.messages)
 
 
 def read(control: pa.Table) -> Temporaries:

@@ -108,3 +108,31 @@ def copied(story):
 )
 def test_a_copy_may_be_missing_if_any_broker_may_have_taken_the_message(tmp_path, story, expected):
     assert found(tmp_path, story) == expected
+
+
+REPLIES = {"queue": "/temp-queue/1"}
+
+
+def replied(story, broker, *, stays=True):
+    """A queue whose owner is at b1 gets a message, which a broker has taken, or does not."""
+    story.subscribe(1, of=REPLIES, broker="b1").send(1, of=REPLIES, broker=broker)
+    story.add(-3, "info", "phase", value="drain")
+    return story.drop(of=REPLIES) if stays else story.lose(1, of=REPLIES)
+
+
+@pytest.mark.parametrize(
+    ("story", "is_owed"),
+    [
+        (replied(TwoPairs(), "b1"), True),
+        (replied(TwoPairs(), "a1"), True),
+        (replied(TwoPairs().cut(), "a1"), True),
+        (replied(TwoPairs(), "b2"), False),
+        (replied(TwoPairs(), "d1"), False),
+        (replied(TwoPairs(), "a1").deliver(1, 1, of=REPLIES, broker="b1"), False),
+        (replied(TwoPairs().send(2, of=REPLIES), "a1").deliver(1, 1, of=REPLIES, broker="b1"), False),
+        (replied(TwoPairs(), "a1", stays=False), True),
+    ],
+)  # fmt: skip
+def test_a_temporary_queue_is_owed_what_a_broker_of_another_node_took(tmp_path, story, is_owed):
+    lost = {(i, message) for i, _, message, _ in found(tmp_path, story)}
+    assert lost == ({("lost", 1)} if is_owed else set())
