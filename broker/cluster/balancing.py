@@ -142,6 +142,24 @@ class Balancing:
             return node_id
         return None
 
+    def forwards_to(self, node_id: str) -> bool:
+        """Return whether messages can be kept for a node, and forward them from now on.
+
+        A node need not be reachable now. It is known from a way to it, from one of its brokers that
+        belongs to the cluster, or from messages that were forwarded to it before.
+        """
+        if self._engine is None or self._mode == "OFF":
+            return False
+        members = self._membership.directory.known.values()
+        is_known = (
+            node_id in self._bridges
+            or self._routes.next_to(node_id) is not None
+            or any(member.node_id == node_id for member in members)
+        )
+        if is_known:
+            self._ensure_bridge(node_id)
+        return is_known
+
     # --------------------------------------------------------------------------------------- inside
 
     def _find(self, queue: str) -> list[tuple[str | None, Sequence[Selector]]]:

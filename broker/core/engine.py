@@ -137,7 +137,7 @@ class Engine:
         """Of what is done for clients in one turn of the loop."""
         gate.budget = self.budget
         self.topics = Topics(self.budget)
-        self.memory = Memory(settings.global_max_size, self.queues, self.topics)
+        self.memory = Memory(settings.global_max_size, self.queues, self.topics, settings.keeper)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
         self.transactions = OpenTransactions(self.memory, settings.transactions)
         self.large = LargeBodies(journal.large, journal, gate)
@@ -826,12 +826,15 @@ class Engine:
     def _wanting(self, target: str, message: Message, *, forwarded: bool = False) -> Sequence[Queue]:
         """Return the queues that want a message for a topic, or for a temporary queue.
 
-        A message to a topic that was ``forwarded`` here goes to no other broker.
+        A message that was ``forwarded`` here goes to no other broker. A temporary queue that has
+        ended wants nothing.
         """
         if target.startswith(TOPIC_PREFIX):
             return (
                 self.topics.arriving(target, message) if forwarded else self.topics.wanting(target, message)
             )
+        if not forwarded and (keeper := self.settings.keeper(target)) != target:
+            return (self.queue(keeper),)
         temporary = self.queues.get(target)
         return () if temporary is None else (temporary,)
 

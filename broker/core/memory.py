@@ -41,12 +41,15 @@ class Memory:
     """Counts the bytes of messages, and calls back those who wait for room, first come first."""
 
     __slots__ = (
-        "_eases_below", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting", "bound",
+        "_eases_below", "_keeper", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting", "bound",
         "disk_full", "on_eased", "on_full", "queues", "size",
     )  # fmt: skip
 
-    def __init__(self, bound: int, queues: Mapping[str, Queue], topics: Topics) -> None:
+    def __init__(
+        self, bound: int, queues: Mapping[str, Queue], topics: Topics, keeper: Callable[[str], str]
+    ) -> None:
         self.bound = bound
+        self._keeper = keeper
         self._paging_bound = bound
         """The same for queues that page: more where pages cannot bring all of it below that."""
         self.queues = queues
@@ -105,6 +108,8 @@ class Memory:
         if name.startswith(TOPIC_PREFIX):
             holders = self._topics.bound(name) if forwarded else self._topics.holders(name)
             return any(map(self._has_no_room, holders))
+        if (keeper := self._keeper(name)) != name:
+            return self.is_full(keeper)
         if self._paging_bound > self.bound:
             return self.size >= self._paging_bound + self.bound // 32
         return self.over
@@ -136,7 +141,7 @@ class Memory:
         """Return what is full, for the log: who sends to that queue or topic waits for it."""
         if self.disk_full:
             return "the disk is too full (broker.max-disk-usage)"
-        queue = self.queues.get(name)
+        queue = self.queues.get(name) or self.queues.get(self._keeper(name))
         for holder in self._topics.holders(name) if queue is None else (queue,):
             if holder.full:
                 return (

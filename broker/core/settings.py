@@ -10,6 +10,7 @@ from broker.config import BrokerConfig
 from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_forward
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
+from broker.core.subscription import TEMPORARY_PREFIX, node_of_temporary
 
 SYSTEM_PREFIX: Final = "$SYS."
 """Destinations of feeds."""
@@ -25,6 +26,13 @@ class Router(Protocol):
 
         Never asked for a message with a group: without a grouping handler two brokers could pick
         two owners. Nor for one that another broker forwarded here: it stays.
+        """
+        ...
+
+    def forwards_to(self, node_id: str) -> bool:
+        """Return whether messages can be kept for that node: brokers of the cluster have it.
+
+        What is in its store-and-forward queue is forwarded from then on.
         """
         ...
 
@@ -82,6 +90,16 @@ class EngineSettings:
     def forwarding_queue(self, node_id: str) -> str:
         """The name of the store-and-forward queue for a broker (AMQ 17.1.3)."""
         return f"{INTERNAL_PREFIX}sf.{self.cluster}.{node_id}"
+
+    def keeper(self, target: str) -> str:
+        """Return the queue for messages to ``target`` that clients send here, if it is a queue.
+
+        It is the store-and-forward queue of a node for its temporary queues.
+        """
+        if not target.startswith(TEMPORARY_PREFIX):
+            return target
+        node_id = node_of_temporary(target)
+        return target if node_id == self.node_id else self.forwarding_queue(node_id)
 
     def store(self, queue: str) -> str:
         """Which kind of store a queue is: "main", "dead-letter", "expired", "store-and-forward"."""

@@ -23,9 +23,18 @@ from broker.core.selector import Selector, compile_selector
 TOPIC_PREFIX: Final = "/topic/"
 """How the destination of a topic begins."""
 TEMPORARY_PREFIX: Final = "/remote-temp-queue/"
-"""How the name of a temporary queue begins, and its destination for those who reply (ActiveMQ)."""
+"""How the name of a temporary queue begins, and its destination for those who reply (ActiveMQ).
+
+The node ID of its broker and a dot follow.
+"""
 SEPARATOR: Final = "::"
 """Between a topic's name and its subscription's in the name of a queue (Artemis: FQQN)."""
+
+
+def node_of_temporary(queue: str) -> str:
+    """Return the node ID in the name of a temporary queue, "" if there is none."""
+    node_id, dot, _ = queue.removeprefix(TEMPORARY_PREFIX).partition(".")
+    return node_id if dot else ""
 
 
 class SubscriptionInUseError(Exception):

@@ -5,6 +5,10 @@ it subscribes to it; in the ``reply-to`` of what it sends the name is replaced b
 (``/remote-temp-queue/...``), to which whoever knows it may send. So it has a random part, and only
 those who get the question know it. It ends with its subscription; what is sent to it later goes
 nowhere, since who asked does not wait any more, and who replies cannot know.
+
+The unique name tells the node ID of the broker. Another broker of the cluster forwards what is sent
+there. It refuses a name whose node it does not know: nothing could ever leave the store-and-forward
+queue of such a node.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.core.engine import Engine
-from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX
+from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, node_of_temporary
 from broker.stomp.headers import (
     OWN_TEMPORARY_PREFIX,
     FrameRefusedError,
@@ -109,11 +113,12 @@ class Destinations:
         self.temporaries.clear()
 
     def _others_temporary(self, destination: str) -> str:
-        node_id = self._engine.settings.node_id
-        if not destination.startswith(f"{TEMPORARY_PREFIX}{node_id}."):
+        own, router = self._engine.settings.node_id, self._engine.router
+        node_id = node_of_temporary(destination)
+        if node_id != own and (router is None or not router.forwards_to(node_id)):
             raise FrameRefusedError(
-                f"destination {destination[:128]!r} is no temporary queue of this broker (node-id {node_id}):"
-                " reply at the broker that created it"
+                f"destination {destination[:128]!r} is no temporary queue of this broker (node-id {own}) or "
+                "of one to which it forwards messages: reply at the broker that created it"
             )
         return destination
 
