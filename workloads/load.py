@@ -11,7 +11,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -64,7 +64,7 @@ class Load(abc.ABC):
     refuses: ClassVar[bool] = False
     """True if its consumers refuse messages, where brokers let them."""
     at_home: ClassVar[bool] = False
-    """True if producers and consumers must be at the same pairs: their topics exist only there."""
+    """True if producers and consumers must be at the same pairs, except under ``shared_by``."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 
@@ -87,6 +87,12 @@ class Load(abc.ABC):
         """Return what the load needs and brokers of a dialect lack; "" if nothing."""
         del dialect
         return ""
+
+    @classmethod
+    def shared_by(cls, dialect: Dialect) -> Collection[str]:
+        """Return the policies under which what the load uses at one pair is there for all pairs."""
+        del dialect
+        return ()
 
     def queues(self, context: WorkloadContext) -> tuple[str, ...]:
         """Return its queues in this test."""

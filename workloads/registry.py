@@ -112,10 +112,9 @@ def refusing(workload: str) -> bool:
 
 def workloads_at_home(spec: TestSpec, dialect: Dialect) -> list[str]:
     """Return the parts of a workload whose producers and consumers must be at the same pairs."""
-    shared = dialect.topics is not None and spec.policy in dialect.topics.shared_by
-    shared = shared and placement.all_linked(spec)
+    linked = placement.all_linked(spec)
     return [
         one
         for one in parts(spec.workload)
-        if WORKLOADS[one].at_home and not (shared and WORKLOADS[one].topics_of(spec))
+        if WORKLOADS[one].at_home and not (linked and spec.policy in WORKLOADS[one].shared_by(dialect))
     ]

@@ -7,14 +7,17 @@ the request. Requesters come and go, some without DISCONNECT. Their queues end w
 connections, with the messages that wait there, and each time they make another. Requesters that are
 present when the load ends stay until the drain is over, since replies are owed to them.
 
-Requests of a pair are answered there, since only the broker of its owner knows a temporary queue.
+Requests of a pair are answered there, since in some clusters only the broker of its owner takes
+messages to a temporary queue. Where brokers forward replies, a test may have the responders at
+another pair than the requesters (``share_replies``, or ``produce_at`` and ``consume_at``). Then
+requests have no groups, because brokers do not forward messages of groups to queues.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -299,6 +302,11 @@ class RequestReplyLoad(Load):
         return "" if dialect.temporaries is not None else "temporary queues that clients can name"
 
     @classmethod
+    def shared_by(cls, dialect: Dialect) -> Collection[str]:
+        """Return the policies under which brokers forward replies to temporary queues."""
+        return dialect.temporaries.shared_by if dialect.temporaries is not None else ()
+
+    @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:
         """Return the queues of requests: each pair has as many as a test has queues."""
         return names.queues(prefix, spec.pairs * max(spec.queues, 1))
@@ -334,6 +342,8 @@ class RequestReplyLoad(Load):
         """Return a stream for each requester, and each queue and group of its pair."""
         queues = self.queues(context)
         groups = placement.groups_by_pair(context, len(pairs))
+        if self._is_apart(context):
+            groups = [[None]] * len(pairs)
         return [
             RequestStream(context, Asker(requester), producer, queue, group, self._requests)
             for place, (pair, stay) in enumerate(zip(pairs, self._stays, strict=True))
@@ -341,6 +351,13 @@ class RequestReplyLoad(Load):
             for queue in queues[place :: len(pairs)]
             for group in groups[place]
         ]
+
+    @staticmethod
+    def _is_apart(context: WorkloadContext) -> bool:
+        """Return whether requests may be answered at other pairs than where they are sent."""
+        spec = context.spec
+        same = [*placement.producing(context)] == [*placement.consuming(context)]
+        return spec.share_replies or bool(spec.client_brokers) or not same
 
     def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
         spec, chance = context.spec, context.random
@@ -365,12 +382,14 @@ class RequestReplyLoad(Load):
             pairs[seat.pair].producers.append((Producer(first + seat.number), Asker(requester)))
         clients = placement.consumers(context)
         first = self._numbers.producers(len(clients))
+        queues, places = self.queues(context), len(placement.consuming(context))
+        away = 1 if spec.share_replies else 0
         for seat in clients:
             responder = Responder(
                 context,
                 seat.zone,
                 seat.nodes,
-                self.queues(context)[seat.place :: len(placement.consuming(context))],
+                queues[(seat.place + away) % places :: places],
                 self._sessions,
                 prefetch=prefetch,
                 hold_s=hold_s,

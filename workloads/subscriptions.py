@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from harness.interface import TOPIC, Dialect, TestSpec, WorkloadContext
@@ -82,6 +82,11 @@ class SubscriptionsLoad(Load):
         if topics is None:
             return "topics that jepsen-run can look into"
         return "" if topics.durable or topics.shared else "subscriptions that outlive their connections"
+
+    @classmethod
+    def shared_by(cls, dialect: Dialect) -> Collection[str]:
+        """Return the policies under which a message reaches the subscriptions at all brokers."""
+        return dialect.topics.shared_by if dialect.topics is not None else ()
 
     @classmethod
     def queues_of(cls, spec: TestSpec, prefix: str = "") -> tuple[str, ...]:

@@ -118,8 +118,11 @@ _DRAWN_IF_POSSIBLE: Final = (
     "change_selectors",
     "chain",
     "share_topics",
+    "share_replies",
 )
 """The fields that are drawn only for certain workloads, policies or brokers (``_sizes``)."""
+_LINKED: Final = ("share_topics", "share_replies")
+"""The fields that need brokers of which any two are linked."""
 _PAGED: Final = 0.15
 """The share of runs in which the brokers have little memory."""
 _TRANSACTED: Final = frozenset({"bank", "transactions"})
@@ -363,7 +366,7 @@ def _sizes(base: TestSpec, properties: Mapping[str, Any], chance: random.Random)
     changes |= _habits(base, chance)
     is_chain, is_bounded = (_is_drawn("chain", chance) for _ in ("chain", "hops"))
     if isinstance(system, Chaining) and base.policy in system.chained and base.pairs >= CHAIN_PAIRS:
-        if is_chain and not changes.get("share_topics", base.share_topics):
+        if is_chain and not any(changes.get(name, getattr(base, name)) for name in _LINKED):
             changes["chain"] = True
         if is_bounded:
             room = {name: chance.choice(values) for name, values in system.hops.items()}
@@ -391,9 +394,13 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
         changes["close_groups"] = True
     if selects and "subscriptions" in named and dialect.topics is not None and dialect.topics.remakes:
         changes["change_selectors"] = True
-    shares = _is_drawn("share_topics", chance) and base.pairs > 1 and all_linked(base)
-    if shares and "subscriptions" in named and dialect.topics and base.policy in dialect.topics.shared_by:
-        changes["share_topics"] = True
+    shares, replies = (_is_drawn(name, chance) for name in ("share_topics", "share_replies"))
+    shared, temporaries = dialect.topics, dialect.temporaries
+    if base.pairs > 1 and all_linked(base):
+        if shares and "subscriptions" in named and shared and base.policy in shared.shared_by:
+            changes["share_topics"] = True
+        if replies and "request-reply" in named and temporaries and base.policy in temporaries.shared_by:
+            changes["share_replies"] = True
     return changes
 
 

@@ -88,6 +88,11 @@ class Temporaries(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: str = "reply-to"
     send: Mapping[str, str] = {}
     subscribe: Mapping[str, str] = {}
+    shared_by: frozenset[str] = frozenset()
+    """The policies of clusters in which a reply may be sent to any broker.
+
+    Under other policies only the broker of a temporary queue takes messages to it.
+    """
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):

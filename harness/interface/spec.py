@@ -292,6 +292,15 @@ class TestSpec(
             drawn_share=0.6,
         ),
     ] = False
+    share_replies: Annotated[
+        bool,
+        Field(
+            "Responders are at another pair than the requesters, where brokers forward replies",
+            "--share-replies",
+            drawn=(True,),
+            drawn_share=0.6,
+        ),
+    ] = False
     guarantee: Annotated[
         str,
         Field(

@@ -208,10 +208,15 @@ def compose(
             f"--share-topics: each broker of system {system.name} with policy {spec.policy} has its own "
             "topics"
         )
-    if spec.share_topics and not workloads.placement.all_linked(spec):
+    shared = system.dialect.temporaries.shared_by if system.dialect.temporaries else ()
+    if spec.share_replies and spec.policy not in shared:
         raise UsageError(
-            "--share-topics: brokers share topics with those that they are linked with, and in a chain of "
-            f"{spec.pairs} pairs not all are"
+            f"--share-replies: brokers of system {system.name} with policy {spec.policy} forward no replies"
+        )
+    if (spec.share_topics or spec.share_replies) and not workloads.placement.all_linked(spec):
+        raise UsageError(
+            f"--share-{'topics' if spec.share_topics else 'replies'}: brokers share topics and forward replies "
+            f"where they are linked, and in a chain of {spec.pairs} pairs not all are"
         )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(

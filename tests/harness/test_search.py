@@ -138,6 +138,8 @@ def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
     }
     alone = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions", policy="ha-database")))]
     assert {one.share_topics for one in alone} == {False}
+    replies = draws(swarm.swarm(spec(workload="request-reply")))
+    assert {one.share_replies for one, _ in replies} == {True, False}
     assert {one.close_groups for one in topics} == {one.change_selectors for one in moves} == {False}
     groups = [one for one, _ in draws(swarm.swarm(spec(workload="groups")))]
     assert {one.close_groups for one in groups} == {True, False}

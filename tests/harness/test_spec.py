@@ -129,6 +129,7 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
             "close_groups": True,
             "change_selectors": True,
             "share_topics": True,
+            "share_replies": True,
             "compare_backups": True,
             "shapes": ("halves", "one-way"),
             "properties": {"*": {"acceptor.connection-ttl": 900}, "a2": {"cluster.cluster-password": "it's"}},

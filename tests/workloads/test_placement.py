@@ -68,7 +68,7 @@ def test_a_node_that_serves_no_clients_is_refused(fields, complaint):
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"), [("subscriptions", "ha-database"), ("request-reply", "standalone")]
+    ("name", "policy"), [("subscriptions", "ha-database"), ("request-reply", "ha-database")]
 )
 def test_what_exists_at_one_pair_only_is_used_there(name, policy):
     def needs(workload):
@@ -87,12 +87,13 @@ def test_what_exists_at_one_pair_only_is_used_there(name, policy):
         placement.check(TestSpec(name="test", **fields), nodes, needs("queue,bank"))
 
 
-def test_subscribers_may_be_elsewhere_where_brokers_share_topics():
-    spec = TestSpec(name="test", policy="standalone", workload="subscriptions")
+@pytest.mark.parametrize("name", ["subscriptions", "request-reply"])
+def test_consumers_may_be_elsewhere_where_brokers_share_topics_and_forward_replies(name):
+    spec = TestSpec(name="test", policy="standalone", workload=name)
     dialect = systems.get("own").dialect
     assert workloads.registry.workloads_at_home(spec, dialect) == []
-    chain = TestSpec(name="test", policy="standalone", workload="subscriptions", pairs=3, chain=True)
-    assert workloads.registry.workloads_at_home(chain, dialect) == ["subscriptions"]
+    chain = TestSpec(name="test", policy="standalone", workload=name, pairs=3, chain=True)
+    assert workloads.registry.workloads_at_home(chain, dialect) == [name]
 
 
 def test_clients_with_a_list_of_brokers_share_it():

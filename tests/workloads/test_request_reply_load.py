@@ -97,6 +97,16 @@ def test_a_request_is_answered_in_its_pair(rows):
     assert {(where[row["queue"]], row["broker"]) for row in replies} == {("a1", "a1"), ("b1", "b1")}
 
 
+def test_replies_from_another_pair_come_to_who_asked():
+    ran = simulate(specs.build({**GIVEN, "share_replies": True, "time_limit_s": 4.0}))
+    assert ran.valid is True, (ran.grave, ran.trouble)
+    rows = [{name: row[name] for name in COLUMNS} for row in ran.rows]
+    where = {row["queue"]: row["broker"] for row in of(rows, "subscribe", "ok", temporary=True)}
+    replies = of(rows, "send", "ok", temporary=True)
+    assert {(where[row["queue"]], row["broker"]) for row in replies} == {("a1", "b1"), ("b1", "a1")}
+    assert len({row["message"] for row in of(rows, "ack", "ok", temporary=True)}) > 50
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_history(rows):
     again = simulate(specs.build(GIVEN))

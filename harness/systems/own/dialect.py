@@ -8,6 +8,8 @@ from harness.interface import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.systems.own.configuration import LOGIN, PASSCODE
 from stomp_protocol.client.feed import TOPOLOGY, nodes_by_name
 
+_FORWARDING: Final = frozenset({"replication", "shared-store", "standalone"})
+"""The policies under which brokers forward messages to each other."""
 DIALECT: Final = Dialect(
     login=LOGIN,
     passcode=PASSCODE,
@@ -23,9 +25,9 @@ DIALECT: Final = Dialect(
         shared={"durable-subscription-name": "{}", "shared": "true"},
         drops="either",
         remakes=True,
-        shared_by=frozenset({"replication", "shared-store", "standalone"}),
+        shared_by=_FORWARDING,
     ),
-    temporaries=Temporaries(),
+    temporaries=Temporaries(shared_by=_FORWARDING),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
     feed=Feed(destination=TOPOLOGY.destination, nodes=nodes_by_name),
 )
