@@ -1,4 +1,4 @@
-"""The refuters of the rows about topics whose subscribers are at another broker, row CL19."""
+"""The refuters of the rows about topics and replies across brokers, row CL19."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Final
 
 from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 
+_FORGETS: Final = begins_without(
+    FORGETS, "broker/policies/solo.py", "            node_id = self._node_id = ", broker="a broker"
+)
 REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL19-topics": without(
         "a broker keeps nothing for the durable subscriptions of a broker that it cannot reach",
@@ -22,7 +25,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "            continue\n",
         fails="found lost",
     ),
-    "CL19-one": begins_without(
-        FORGETS, "broker/policies/solo.py", "            node_id = self._node_id = ", broker="a broker"
+    "CL19-one": _FORGETS,
+    "CL19-replies": without(
+        "a broker that starts drops what it keeps for other brokers, as it drops temporary queues",
+        "broker/core/recovery.py",
+        "            if name.startswith(TEMPORARY_PREFIX):\n",
+        "            if name.startswith(TEMPORARY_PREFIX) or is_store_and_forward(name):\n",
+        fails="found lost",
     ),
+    "CL19-replies-one": _FORGETS,
 }
