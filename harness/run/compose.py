@@ -215,8 +215,8 @@ def compose(
         )
     if (spec.share_topics or spec.share_replies) and not workloads.placement.all_linked(spec):
         raise UsageError(
-            f"--share-{'topics' if spec.share_topics else 'replies'}: brokers share topics and forward replies "
-            f"where they are linked, and in a chain of {spec.pairs} pairs not all are"
+            f"--share-{'topics' if spec.share_topics else 'replies'}: brokers share topics and forward "
+            f"replies where they are linked, and in a chain of {spec.pairs} pairs not all are"
         )
     if spec.compare_backups and not (isinstance(system, Mirroring) and spec.policy in system.mirrored):
         raise UsageError(

@@ -67,7 +67,7 @@ def run(capsys, *words):
         ),
         (
             ["--policy", "standalone", "--workload", "subscriptions", "--chain", "--share-topics"],
-            "--share-topics: brokers share topics with those that they are linked with, and in a chain of 3",
+            "--share-topics: brokers share topics and forward replies where they are linked, and in a chain",
         ),
         (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
@@ -124,8 +124,8 @@ def run(capsys, *words):
             "--drain-at d1: there is no node d1; the brokers are a1, b1",
         ),
         (
-            ["--pairs", "2", "--workload", "queue,subscriptions", "--produce-at", "a1"],
-            "--workload subscriptions: each broker has topics and temporary queues of its own; name nodes",
+            ["--policy", "ha-database", "--workload", "queue,subscriptions", "--produce-at", "a1"],
+            "--workload subscriptions: brokers of pairs do not share its topics or temporary queues; name",
         ),
         (["search", "--nemesis", "hook"], "hook: --environment simulation cannot do it: this environment"),
         (
