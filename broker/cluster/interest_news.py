@@ -146,6 +146,13 @@ class LinkedInterests:
             self._hearing = self._future(self._knows_all, 0)
         return self._hearing
 
+    def forgotten(self, node_id: str) -> None:
+        """Ask for the subscriptions of a node again if it is linked; see ``InterestNews``."""
+        for member, link in self._others():
+            if member.node_id == node_id:
+                self._heard.pop(member.name, None)
+                link.send(m.InterestsWanted())
+
     def _future(self, condition: Callable[[], bool], version: int) -> asyncio.Future[None] | None:
         loop = asyncio.get_running_loop()
         if self._stopped:

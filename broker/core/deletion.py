@@ -56,7 +56,11 @@ async def delete(
         if engine.queues.get(name) is not queue:
             return purged
         if queue.idle:
+            if queue.forwards:
+                engine.forget_interest(queue)  # news may have come meanwhile
             engine.remove(queue)
+            if queue.forwards and engine.news is not None:
+                engine.news.forgotten(queue.name.removeprefix(engine.settings.forwarding_queue("")))
             await engine.flushed()
             return purged
         await engine.flushed()  # what is on its way arrives

@@ -78,9 +78,16 @@ def decode_known(data: bytes) -> tuple[str, int]:
 
 def wanted(selectors: Iterable[Selector | None]) -> tuple[str, ...]:
     """Return the texts of distinct selectors, or ``ALL`` if one wants all or they are too many."""
-    texts = ["" if selector is None else selector.text for selector in selectors]
-    is_few = len(texts) <= SELECTORS_MAX and sum(map(len, texts)) <= CHARACTERS_MAX
-    return tuple(sorted(texts)) if is_few and "" not in texts else ALL
+    texts: list[str] = []
+    size = 0
+    for selector in selectors:  # there may be thousands, and each new one asks
+        if selector is None or len(texts) == SELECTORS_MAX:
+            return ALL
+        texts.append(selector.text)
+        size += len(selector.text)
+        if size > CHARACTERS_MAX:
+            return ALL
+    return tuple(sorted(texts))
 
 
 def encode_interest(interest: NodeInterest) -> bytes:

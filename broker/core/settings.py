@@ -54,6 +54,10 @@ class InterestNews(Protocol):
         """
         ...
 
+    def forgotten(self, node_id: str) -> None:
+        """Ask for the subscriptions of a node again, because an administrator has deleted them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:

@@ -185,6 +185,19 @@ def test_a_broker_that_begins_asks_before_its_first_message_and_forgets_what_has
     asyncio.run(scenario())
 
 
+def test_a_broker_that_is_linked_after_all_when_its_queue_is_deleted_tells_again():
+    async def scenario():
+        async with cluster() as (a, b):
+            queue = await b.subscribed("s")
+            a.balancing._bridges.pop("node-b").stop()
+            await a.send("red")
+            await delete(a.engine, a.site.forwarding_queue(b.site), remove_messages=True)
+            await a.send("blue")
+            await until(lambda: got(queue) == ["blue"], "b has it")
+
+    asyncio.run(scenario())
+
+
 def test_a_subscription_does_not_get_what_was_on_its_way_when_it_was_made():
     async def scenario():
         async with cluster() as (a, b):
