@@ -236,7 +236,7 @@ class InterestsNoted(LinkMessage, frozen=True):
     engine: str
     version: int
     upto: int
-    record: int
+    record: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class InterestsWanted(LinkMessage, frozen=True):

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
 from members import Hub, until
 from sites import Site
 
@@ -284,6 +285,12 @@ def test_a_broker_that_stops_answers_nothing_that_waits():
             a.balancing.attach(a.engine)
 
     asyncio.run(scenario())
+
+
+def test_an_answer_with_a_record_that_no_journal_has_is_not_understood():
+    answer = m.encode(m.InterestsNoted("e", 1, 1, -1))
+    with pytest.raises(m.NotUnderstoodError):
+        m.decode(answer[m.LENGTH.size :])
 
 
 def test_a_broker_that_answers_for_subscriptions_that_there_never_were_stops_nobody():
