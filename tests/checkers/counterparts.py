@@ -92,6 +92,13 @@ def joined(rows: Sequence[Row]) -> bool:
     return len({*lives}) > 1
 
 
+def shared_replies(rows: Sequence[Row]) -> bool:
+    """A temporary queue got a message that a broker of another pair had taken."""
+    return moved(
+        [row for row in rows if row["f"] == "send" or (row.get("queue") or "").startswith("/temp-queue/")]
+    )
+
+
 def shared_topics(rows: Sequence[Row]) -> bool:
     """A subscription got a message that a broker of another pair had taken."""
     return moved(
@@ -389,6 +396,7 @@ COUNTERPARTS: dict[str, Event] = {
     "field close_groups": closed_group,
     "field change_selectors": changed_durable_selector,
     "field share_topics": shared_topics,
+    "field share_replies": shared_replies,
     "field operation_timeout_s": timed_out,
     "field compare_backups": compared,
     "field chain": moved,

@@ -267,7 +267,8 @@ class Pair:
         world, broker = self.world, connection.broker
         if world.refuses():
             return "fail"
-        if world.is_temporary(message.columns["queue"]) and not self.routes(message):
+        home = world.home_of(message.columns["queue"]) or self
+        if world.is_temporary(message.columns["queue"]) and home is self and not self.routes(message):
             return "fail" if world.chance.random() < 0.5 else "ok"
         if message.id in self.known and world.habits.detects_duplicates:
             return "ok"
@@ -286,6 +287,7 @@ class Pair:
                 ):
                     places = some
             self.enqueue(message, broker, arrived, places)
+            self.leaving += [(home, home.routes(message), message, arrived)] if home is not self else []
             for other, heard in self.heard.items():
                 wanting = [
                     place

@@ -140,7 +140,8 @@ class World:
         if habits.delays and chance.random() < 0.3:
             wishes["delay"] = chance.choice([1, 100, 2_000, 20_000]) * MS
         if "request-reply" in habits.workloads and queue == "requests":
-            mine = [name for name, owner in self._temporaries.items() if owner is pair]
+            shared = habits.shares_topics
+            mine = [name for name, owner in self._temporaries.items() if shared or owner is pair]
             if not mine:
                 return None
             wishes["reply_to"] = chance.choice(mine[-3:])
@@ -169,6 +170,10 @@ class World:
         name = f"{TEMPORARY}{self.number('temporary')}"
         self._temporaries[name] = pair
         return name
+
+    def home_of(self, queue: str) -> Pair | None:
+        """The pair of the owner of a temporary queue."""
+        return self._temporaries.get(queue)
 
     def marks_of(self, copy: Copy, broker: Broker) -> Columns:
         """What a delivery says about those before it."""
