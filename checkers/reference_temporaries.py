@@ -31,7 +31,7 @@ def lives_on(history: History, m: PlainMessage) -> bool:
     if begun is None or taken is None or sent is None or sent < begun["index"]:
         return False
     home, taker = begun.get("broker"), taken.get("broker")
-    if home != taker and not _of_two_nodes(history, home, taker):
+    if home != taker and not _have_two_nodes(history, home, taker):
         return False
     drains = [r["index"] for r in history.control if _is_drain(r)]
     for invocation, answer in endings(queue_rows):
@@ -43,9 +43,9 @@ def lives_on(history: History, m: PlainMessage) -> bool:
     return True
 
 
-def _of_two_nodes(history: History, broker: str | None, other: str | None) -> bool:
+def _have_two_nodes(history: History, broker: str | None, other: str | None) -> bool:
     """Return whether two brokers told node IDs that differ."""
-    nodes = [None if one is None else node_id_of(history, one) for one in (broker, other)]
+    nodes = [None if name is None else node_id_of(history, name) for name in (broker, other)]
     return None not in nodes and nodes[0] != nodes[1]
 
 

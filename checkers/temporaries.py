@@ -159,8 +159,8 @@ class Temporaries:
         """Return whether each message is owed, by the number of its queue and its first send."""
         result = np.zeros(rows.messages, dtype=bool)
         at = np.flatnonzero(number != NONE)
-        kept = self._at_home(rows, number) | self._forwarded(rows, number, deaths)
-        result[at] = (sent[at] > self.since[number[at]]) & kept[at]
+        responsible = self._at_home(rows, number) | self._forwarded(rows, number, deaths)
+        result[at] = (sent[at] > self.since[number[at]]) & responsible[at]
         return result
 
     def _forwarded(self, rows: Rows, number: Numbers, deaths: Deaths) -> Flags:

@@ -113,12 +113,12 @@ class Destinations:
         self.temporaries.clear()
 
     def _others_temporary(self, destination: str) -> str:
-        own, router = self._engine.settings.node_id, self._engine.router
+        own_node, router = self._engine.settings.node_id, self._engine.router
         node_id = node_of_temporary(destination)
-        if node_id != own and (router is None or not router.forwards_to(node_id)):
+        if node_id != own_node and (router is None or not router.forwards_to(node_id)):
             raise FrameRefusedError(
-                f"destination {destination[:128]!r} is no temporary queue of this broker (node-id {own}) or "
-                "of one to which it forwards messages: reply at the broker that created it"
+                f"destination {destination[:128]!r} is no temporary queue of this broker (node-id "
+                f"{own_node}) or of one to which it forwards messages: reply at the broker that created it"
             )
         return destination
 
