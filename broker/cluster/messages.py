@@ -213,7 +213,7 @@ class LinkState(LinkMessage, frozen=True):
 
 
 class Interests(LinkMessage, frozen=True):
-    """What subscriptions of the node ``node_id`` want of some topics; ``whole``: of no others.
+    """The news of what the subscriptions of a node want of some topics; ``whole``: of no others.
 
     ``version`` orders what one engine (``engine`` names it) says; news may come over two links.
     ``upto`` is the number of the last subscription that it includes.

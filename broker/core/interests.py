@@ -44,7 +44,7 @@ ALL: Final = ("",)
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the subscriptions of one node to a topic want: the texts of their selectors.
+    """The messages of a topic that the subscriptions of one node want, as texts of selectors.
 
     "" stands for all messages. ``durable`` are the lasting subscriptions, ``passing`` those that
     end with their connections.
