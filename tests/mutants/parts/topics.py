@@ -35,7 +35,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _NEWS,
-                "        self._tell_changes()\n        return self._future(self._all_know)\n",
+                "        self._tell_changes()\n        version = self._version\n"
+                "        return self._future(lambda: self._all_know(version), version)\n",
                 "        return None\n",
             ),
             Replacement(
