@@ -13,10 +13,9 @@ Why a state is passed on whatever its distance: it may come by a longer way firs
 would drop it there. ``max-hops`` bounds the ways instead: who is farther away is not used.
 
 Of the states of one origin the one of the highest version counts, by whatever way it comes, and is
-passed on once. Whoever is told an older one answers with the newer. So a broker whose former life
-has told a higher version hears of that, and goes on above it. A new neighbour is told all states;
-it is named as a neighbour once it has told its own, so that nobody takes an old state for that of
-its new life.
+passed on once. A new neighbour is told all states. So a broker whose former life has told a higher
+version hears of that, and goes on above it. It is named as a neighbour once it has told its own
+state, so that nobody takes an old state for that of its new life.
 """
 
 from __future__ import annotations
@@ -156,8 +155,6 @@ class Routes:
             self._states[state.origin] = state
             self._flood(state, besides=sender.name)
             self._forget_oldest()
-        elif state != known:
-            self._send(sender.name, known)
         self._tell_neighbours()
         self._find()
 
@@ -206,11 +203,6 @@ class Routes:
         for name, (_, link) in sorted(self._linked().items()):
             if name != besides:
                 link.send(state)
-
-    def _send(self, name: str, state: m.LinkState) -> None:
-        neighbour = self._linked().get(name)
-        if neighbour is not None:
-            neighbour[1].send(state)
 
     def _find(self) -> None:
         """Find the shortest ways to all brokers within ``max-hops`` that we are not linked with."""

@@ -136,9 +136,9 @@ class Net:
                 assert ahead == route.distance - 1, f"{name} goes round about to {node_id}"
 
 
-def chain(**more):
+def chain(links=CHAIN, **more):
     net = Net(**more)
-    for one, other in CHAIN:
+    for one, other in links:
         net.link(one, other)
     net.settle()
     return net
@@ -172,6 +172,21 @@ def test_a_broker_with_a_lower_number_than_in_its_former_life_is_believed():
     net.brokers["d"].consume(1)
     net.settle()
     net.check()
+
+
+def test_nobody_takes_the_state_of_a_former_life_for_that_of_the_present_one():
+    net = chain(names="abcd", links=CHAIN[:3])
+    net.brokers["d"].consume(3)
+    net.settle()
+    net.cut("c", "d")
+    net.settle()
+    net.brokers["d"].start(11)
+    net.link("c", "d")
+    while links := [link for link in net.busy() if link.sender.name != "d"]:
+        links[0].deliver()
+    assert "node-d" not in net.brokers["a"].routes.beyond
+    net.settle()
+    assert net.brokers["a"].routes.beyond["node-d"].state.consumers.counts == {}
 
 
 def test_a_change_reaches_every_broker_once_by_each_link():
