@@ -87,7 +87,7 @@ class Arrivals:
                 _release(self._engine, body)
                 link.send(m.Forwarded(request.number, 0, refusal))
                 return
-        _accept(self._engine, link, request, body, passing)
+        _take_in(self._engine, link, request, body, passing)
 
     def _ended(self, link: ClusterLink) -> None:
         del self._bodies[link]
@@ -179,7 +179,7 @@ class _BodyArrival:
         self._writer = self._body = None
 
 
-def _accept(
+def _take_in(
     engine: Engine, link: ClusterLink, request: m.ForwardRequest, body: Blob | None, passing: str
 ) -> None:
     """Take messages; the answer goes out when all of them are durable.

@@ -186,14 +186,8 @@ class Bridge:
 
     def _reaches(self, link: ClusterLink | None) -> bool:
         """Return whether the link is open, and leads to the next broker on the way to our node."""
-        if link is None or not link.is_open:
-            return False
         neighbour = self._next_to(self.node_id)
-        return (
-            neighbour is not None
-            and neighbour[1] is link
-            and (neighbour[0].node_id != self.node_id) == self._passing
-        )
+        return link is not None and link.is_open and neighbour is not None and neighbour[1] is link
 
     def _end(self, consumer: QueueConsumer) -> None:
         if not self._engine.abandoned:

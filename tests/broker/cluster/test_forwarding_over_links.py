@@ -19,6 +19,7 @@ from broker.cluster.blobs import WINDOW_BYTES, BlobSender
 from broker.cluster.link import LinkError
 from broker.core.identity import MessageId
 from broker.core.properties import DEFAULT_PRIORITY, Properties
+from broker.section import HOPS_MAX
 from broker.storage.blobs import CHUNK, Blob
 from broker.storage.directory import DirectoryVolume
 
@@ -288,6 +289,26 @@ def test_a_broker_without_a_way_to_the_destination_takes_nothing(caplog):
     with caplog.at_level("INFO"):
         run(scenario)
     assert "there is no way to node c from here" in caplog.text
+
+
+def test_a_message_that_was_passed_on_too_often_is_passed_on_no_further(caplog):
+    async def scenario(loop):
+        a, b, c = [await Site.start(name) for name in "abc"]
+        message = await a.message("1")
+        message.identity = MessageId("first", 1)
+        for _ in range(HOPS_MAX):
+            message.identity = message.identity.passed()
+        a.engine.accept_forwarded("first", [message], passing=a.forwarding_queue(c))
+        await a.engine.flushed()
+        road = Road(a, b, destination=c)
+        b.reached.add("c")
+        await until(lambda: road.answers == 2, "it was tried twice")
+        assert not b.engine.queues
+        road.stop()
+
+    with caplog.at_level("INFO"):
+        run(scenario)
+    assert f"a message was passed on {HOPS_MAX} times" in caplog.text
 
 
 class Watched(Road):
