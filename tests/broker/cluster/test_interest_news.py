@@ -10,6 +10,7 @@ from sites import Site
 from broker.cluster import messages as m
 from broker.cluster.balancing import Balancing
 from broker.core.deletion import delete
+from broker.core.interests import Interest
 from broker.core.message import Message
 from broker.core.subscription import Subscription
 
@@ -144,13 +145,15 @@ def test_a_subscription_is_answered_when_all_have_noted_it():
     asyncio.run(scenario())
 
 
-def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away():
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away(says_so):
     async def scenario():
         async with cluster() as (a, b):
             await b.subscribed("s")
             await b.subscribed("p", durable=False)
             assert a.wanted_by(b)["prices"].passing
-            b.stop()
+            if says_so:
+                b.stop()
             await b.member.stop()
             await until(lambda: not a.wanted_by(b)["prices"].passing, "what has ended with b is forgotten")
             await a.restart()
@@ -162,6 +165,18 @@ def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away():
             await a.restart()
             await a.send("red")
             assert (a.wanted_by(b), a.kept_for(b)) == ({}, [])
+
+    asyncio.run(scenario())
+
+
+def test_what_is_kept_for_another_broker_expires_by_the_settings_of_the_topic():
+    async def scenario():
+        site = await Site.start("node-a", expiry_delay=5000)
+        site.engine.take_interest("node-b", {"prices": Interest(durable=("",))}, whole=True)
+        site.engine.send(TOPIC, Message(TOPIC, f"destination:{TOPIC}\n".encode(), b"x"))
+        await site.engine.flushed()
+        (kept,) = site.stored(site.engine.settings.forwarding_queue("node-b"))
+        assert kept.properties.expires == site.engine.now() + 5000
 
     asyncio.run(scenario())
 
