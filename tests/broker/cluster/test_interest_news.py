@@ -171,7 +171,7 @@ def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away(says
 
 def test_what_is_kept_for_another_broker_expires_by_the_settings_of_the_topic():
     async def scenario():
-        site = await Site.start("node-a", expiry_delay=5000)
+        site = await Site.start("node-a", match="prices", expiry_delay=5000)
         site.engine.take_interest("node-b", {"prices": Interest(durable=("",))}, whole=True)
         site.engine.send(TOPIC, Message(TOPIC, f"destination:{TOPIC}\n".encode(), b"x"))
         await site.engine.flushed()
