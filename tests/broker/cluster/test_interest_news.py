@@ -169,6 +169,23 @@ def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away(says
     asyncio.run(scenario())
 
 
+def test_a_broker_that_has_not_tried_all_others_yet_answers_for_none_of_them(monkeypatch):
+    async def scenario():
+        tried = asyncio.Event()
+        async with cluster() as (a, _):
+            monkeypatch.setattr(type(a.member), "is_settled", property(lambda _: tried.is_set()))
+            monkeypatch.setattr(type(a.member), "settled", lambda _: tried.wait())
+            await a.restart()
+            a.subscribe("s")
+            told, heard = a.news.told(), a.news.heard()
+            await asyncio.sleep(0.1)
+            assert not (told.done() or heard.done())
+            tried.set()
+            await asyncio.gather(told, heard)
+
+    asyncio.run(scenario())
+
+
 def test_what_is_kept_for_another_broker_expires_by_the_settings_of_the_topic():
     async def scenario():
         site = await Site.start("node-a", match="prices", expiry_delay=5000)
