@@ -146,7 +146,7 @@ class LinkedInterests:
             self._hearing = self._future(self._knows_all, 0)
         return self._hearing
 
-    def forgotten(self, node_id: str) -> None:
+    def ask_again(self, node_id: str) -> None:
         """Ask for the subscriptions of a node again if it is linked; see ``InterestNews``."""
         for member, link in self._others():
             if member.node_id == node_id:

@@ -60,7 +60,7 @@ async def delete(
                 engine.forget_interest(queue)  # news may have come meanwhile
             engine.remove(queue)
             if queue.forwards and engine.news is not None:
-                engine.news.forgotten(queue.name.removeprefix(engine.settings.forwarding_queue("")))
+                engine.news.ask_again(queue.name.removeprefix(engine.settings.forwarding_queue("")))
             await engine.flushed()
             return purged
         await engine.flushed()  # what is on its way arrives

@@ -54,8 +54,8 @@ class InterestNews(Protocol):
         """
         ...
 
-    def forgotten(self, node_id: str) -> None:
-        """Ask for the subscriptions of a node again, because an administrator has deleted them."""
+    def ask_again(self, node_id: str) -> None:
+        """Ask a node for its subscriptions again, because an administrator has deleted its queue."""
         ...
 
 
