@@ -55,7 +55,7 @@ class InterestNews(Protocol):
         ...
 
     def ask_again(self, node_id: str) -> None:
-        """Ask a node for its subscriptions again, because an administrator has deleted its queue."""
+        """Ask a node for its subscriptions again: an administrator has deleted its queue."""
         ...
 
 
