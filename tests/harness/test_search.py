@@ -136,6 +136,8 @@ def test_habits_of_clients_are_drawn_for_the_workloads_that_have_them():
         (False, True),
         (False, False),
     }
+    given = spec(workload="subscriptions,request-reply", policy="standalone", chain=True)
+    assert {(one.share_topics, one.share_replies) for one, _ in draws(swarm.swarm(given))} == {(False, False)}
     alone = [one for one, _ in draws(swarm.swarm(spec(workload="subscriptions", policy="ha-database")))]
     assert {one.share_topics for one in alone} == {False}
     replies = draws(swarm.swarm(spec(workload="request-reply")))
