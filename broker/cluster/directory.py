@@ -36,13 +36,13 @@ class Directory:
         self._own = own
         self._warned: set[tuple[str, int, int]] = set()
 
-    def lives(self) -> dict[str, tuple[m.Member, ClusterLink]]:
-        """Return the other lives that we are linked with, by node ID.
+    def lives(self, *, accepted: bool = False) -> dict[str, tuple[m.Member, ClusterLink]]:
+        """Return the other lives that we are linked with, by node ID, see ``Neighbours.linked``.
 
         Of two lives of one node ID, it has the one of the higher activation.
         """
         lives: dict[str, tuple[m.Member, ClusterLink]] = {}
-        for member, link in self._neighbours.linked():
+        for member, link in self._neighbours.linked(accepted=accepted):
             node_id = member.node_id
             if node_id is not None and member.live:
                 other = lives.get(node_id)

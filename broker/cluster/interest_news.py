@@ -212,8 +212,8 @@ class LinkedInterests:
     # -------------------------------------------------------------------------------------- telling
 
     def _others(self) -> list[tuple[m.Member, ClusterLink]]:
-        """Return the live brokers of other nodes that we are linked with."""
-        lives = self._membership.directory.lives()
+        """Return the live brokers of other nodes that we are linked with, whoever has dialled."""
+        lives = self._membership.directory.lives(accepted=True)
         return [live for node_id, live in lives.items() if node_id != self._node_id]
 
     def _observe(self, topic: str) -> None:

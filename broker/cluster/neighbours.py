@@ -156,10 +156,13 @@ class Neighbours:
         """True if each known address was tried once, see ``settled``."""
         return all(peer.tried.is_set() for peer in self._peers.values())
 
-    def linked(self) -> Iterator[tuple[m.Member, ClusterLink]]:
-        """Yield the members that we have dialled and are linked with, by name."""
-        dialled = self._dialled_links()
-        links = {link.member.name: (link.member, link) for link in dialled if link.member is not None}
+    def linked(self, *, accepted: bool = False) -> Iterator[tuple[m.Member, ClusterLink]]:
+        """Yield the members that we have dialled and are linked with, by name.
+
+        With ``accepted``, also those that we are linked with only because they have dialled us.
+        """
+        open_links = [*(self.links if accepted else ()), *self._dialled_links()]
+        links = {link.member.name: (link.member, link) for link in open_links if link.member is not None}
         for name in sorted(links):
             yield links[name]
 

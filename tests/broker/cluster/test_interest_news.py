@@ -145,6 +145,17 @@ def test_a_subscription_is_answered_when_all_have_noted_it():
     asyncio.run(scenario())
 
 
+def test_a_subscription_waits_for_a_broker_that_is_linked_only_because_it_has_dialled():
+    async def scenario():
+        async with cluster() as (a, b):
+            a.member.neighbours._peers["b:61616"].retire()
+            await until(lambda: not a.member.directory.lives(), "a has no link of its own to b")
+            await a.subscribed("s")
+            assert b.wanted_by(a)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_restart_forgets_no_lasting_subscription_of_a_broker_that_is_away(says_so):
     async def scenario():
