@@ -121,8 +121,8 @@ _DRAWN_IF_POSSIBLE: Final = (
     "share_replies",
 )
 """The fields that are drawn only for certain workloads, policies or brokers (``_sizes``)."""
-_LINKED: Final = ("share_topics", "share_replies")
-"""The fields that need brokers of which any two are linked."""
+_LINKED: Final = {"share_topics": "subscriptions", "share_replies": "request-reply"}
+"""The fields that need a workload, and brokers of which any two are linked."""
 _PAGED: Final = 0.15
 """The share of runs in which the brokers have little memory."""
 _TRANSACTED: Final = frozenset({"bank", "transactions"})
@@ -240,6 +240,9 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     changes = {field: value for field, value in changes.items() if field not in undrawn}
     if swarm.base.workload == MIXED:
         changes["workload"] = _mixture(swarm.base, chance)
+        for field, workload in _LINKED.items():
+            if workload not in parts(changes["workload"]):
+                changes.pop(field, None)
     spec = msgspec.structs.replace(swarm.base, **changes)
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
     if swarm.bounded and _paired(nodes):

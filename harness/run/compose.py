@@ -198,6 +198,10 @@ def compose(
         raise UsageError(
             "--select-by-pair: only the consumers of workload selectors select messages of queues"
         )
+    if spec.share_topics and "subscriptions" not in workloads.registry.parts(spec.workload):
+        raise UsageError("--share-topics: only the clients of workload subscriptions use topics")
+    if spec.share_replies and "request-reply" not in workloads.registry.parts(spec.workload):
+        raise UsageError("--share-replies: only the clients of workload request-reply ask for replies")
     if spec.change_selectors and not (system.dialect.topics and system.dialect.topics.remakes):
         raise UsageError(
             f"--change-selectors: brokers of system {system.name} cannot change the selector of a durable "

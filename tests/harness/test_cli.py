@@ -69,6 +69,13 @@ def run(capsys, *words):
             ["--policy", "standalone", "--workload", "subscriptions", "--chain", "--share-topics"],
             "--share-topics: brokers share topics and forward replies where they are linked, and in a chain",
         ),
+        *(
+            (
+                ["--policy", "standalone", "--workload", "queue", option],
+                f"{option}: only the clients of workload",
+            )
+            for option in ("--share-topics", "--share-replies")
+        ),
         (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),
