@@ -166,7 +166,7 @@ OTHER_FAULTS = ("-stall", "-partition")
 @pytest.mark.parametrize(
     "scenario",
     [
-        pytest.param(each, marks=pytest.mark.in_turn if each.id.endswith(OTHER_FAULTS) else ())
+        pytest.param(each, marks=pytest.mark.in_turn if each.id.endswith(OTHER_FAULTS) else pytest.mark.row)
         for each in SCENARIOS
     ],
     ids=lambda scenario: scenario.id,

@@ -20,22 +20,30 @@ def test_the_shares_together_are_all_mutants_each_once():
 
 
 class Item:
-    """Of a test: its name, and whether it is tried in turn."""
+    """Of a test: its name and its marker."""
 
-    def __init__(self, nodeid, marked):
-        self.nodeid, self._marked = nodeid, marked
+    def __init__(self, nodeid, marker):
+        self.nodeid, self._marker = nodeid, marker
 
     def get_closest_marker(self, name):
-        return True if self._marked and name == share.MARKER else None
+        return True if name == self._marker else None
 
 
-def test_each_commit_tries_all_other_tests_and_a_share_of_those_in_turn():
-    items = [Item(f"test_{number:02}", number % 2 == 0) for number in range(20)]
+@pytest.mark.parametrize(("marker", "ci"), [(share.IN_TURN, "true"), (share.IN_TURN, ""), (share.ROW, "")])
+def test_each_commit_tries_all_other_tests_and_a_share_of_those_in_turn(marker, ci, monkeypatch):
+    monkeypatch.setenv("CI", ci)
+    items = [Item(f"test_{number:02}", "" if number % 2 else marker) for number in range(20)]
     left = [share.left_to_others(one, items) for one in share.SHARES]
-    in_turn = {item for item in items if item.get_closest_marker(share.MARKER)}
+    in_turn = {item for item in items if item.get_closest_marker(marker)}
     assert [in_turn - one for one in left] == [{*share.chosen(one, items[::2])} for one in share.SHARES]
     assert set.union(*(in_turn - one for one in left)) == in_turn
     assert share.left_to_others(share.ALL, items) == set()
+
+
+def test_ci_tries_all_rows_of_the_claims_with_each_commit(monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    rows = [Item(f"test_{number}", share.ROW) for number in range(20)]
+    assert not any(share.left_to_others(one, rows) for one in share.SHARES)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from harness.interface import InfrastructureError
 
 
 @pytest.mark.cluster
+@pytest.mark.row
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.id)
 def test_the_steps_come_out_as_the_documents_say(probe, tmp_path):
     ran = runner.once(probe, "local", 0, tmp_path)

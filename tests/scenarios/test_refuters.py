@@ -35,6 +35,7 @@ def test_every_row_of_the_claims_has_a_refuter():
     assert {row.id for row in ROWS} == set(REFUTERS)
 
 
+@pytest.mark.row
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
 def test_a_refuter_is_a_change_of_the_broker_or_of_the_public_client_and_it_compiles(row):
     changed = texts(REFUTERS[row.id].changes)
