@@ -316,6 +316,16 @@ def _is_class_d(address: str) -> bool:
     return _is_ipv4(address) and ipaddress.IPv4Address(address).is_multicast and address != "224.0.0.0"
 
 
+def _conventional(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what contradicts a conventional cluster, in which messages stay at their homes."""
+    balancing = given.get("cluster", {}).get("message-load-balancing", "OFF")
+    if config.ha_policy.conventional is not None and balancing != "OFF":
+        yield (
+            f"cluster.message-load-balancing is {balancing}, and in a conventional cluster no message moves "
+            "to another broker: leave it out, or use another policy"
+        )
+
+
 def _moved_messages(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     """Dead letters and expired messages that others may read than their origin."""
     yield moved_messages.problem(config)
@@ -332,6 +342,7 @@ _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]],
     _queues,
     _discovery,
     _topology,
+    _conventional,
     _moved_messages,
 )
 

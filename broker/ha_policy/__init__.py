@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from broker.ha_policy.conventional import ConventionalSection
 from broker.ha_policy.database_store import DatabaseStoreSection
 from broker.ha_policy.ha_database import HaDatabaseSection
 from broker.ha_policy.multi_instance import MultiInstanceSection
@@ -26,6 +27,7 @@ from broker.section import ClusterSection, Section
 
 __all__ = [
     "STANDALONE",
+    "ConventionalSection",
     "DatabaseStoreSection",
     "HaDatabaseSection",
     "HaPolicySection",
@@ -52,6 +54,7 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
     shared_store: SharedStoreSection | None = None
     ha_database: HaDatabaseSection | None = None
     multi_instance: MultiInstanceSection | None = None
+    conventional: ConventionalSection | None = None
 
     @property
     def name(self) -> str:

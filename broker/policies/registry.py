@@ -34,6 +34,7 @@ class RegisteredPolicy:
 
 POLICIES: Final[Mapping[str, RegisteredPolicy]] = {
     STANDALONE: RegisteredPolicy("broker.policies.standalone"),
+    "conventional": RegisteredPolicy("broker.policies.conventional.policy"),
     "replication": RegisteredPolicy("broker.policies.replication.policy"),
     "shared-store": RegisteredPolicy("broker.policies.shared_store.policy", "the shared store"),
     "ha-database": RegisteredPolicy("broker.policies.ha_database.policy", "the database"),

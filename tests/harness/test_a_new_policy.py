@@ -44,7 +44,7 @@ class Hermit(Policy):
     traits = ("hermits",)
     events = needing("hermits", {"hermit/served": event("a hermit began to serve", r"serving STOMP on")})
 
-    def defaults(self, node, hosts):
+    def defaults(self, node, nodes, hosts):
         return {"ha-policy.hermit.cell": 7}
 '''
 SCENARIO = """
@@ -89,7 +89,7 @@ CHANGES = (
         "from harness.systems.own.policies.ha_database import HaDatabase\n",
         "from harness.systems.own.policies.hermit import Hermit\n",
     ),
-    Replacement("harness/systems/own/policies/registry.py", "Standalone())", "Standalone(), Hermit())"),
+    Replacement("harness/systems/own/policies/registry.py", "Conventional())", "Conventional(), Hermit())"),
     Replacement(
         "harness/claims/scenarios/registry.py",
         "    *subscriptions.SCENARIOS,\n",

@@ -98,7 +98,8 @@ def table(
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
     chain = {_DIRECT: True, _HOPS: max(1, spec.pairs - 1)} if spec.chain else {}
-    defaults = {**TEST_DEFAULTS, **chain, **of_load(spec), **POLICIES[spec.policy].defaults(node, hosts)}
+    of_policy = POLICIES[spec.policy].defaults(node, nodes, hosts)
+    defaults = {**TEST_DEFAULTS, **chain, **of_load(spec), **of_policy}
     made = config.apply(made, defaults)
     everywhere, own_properties = (
         dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))

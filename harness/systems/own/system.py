@@ -180,7 +180,7 @@ class OwnSystem(AdminClients):
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
         drawn |= REFUSALS_DRAWN if of_load(spec) else {}
         is_single = [node.configured for node in nodes] == [standalone.CONFIGURED]
-        settings = (POLICIES[spec.policy].defaults(nodes[0], {}), *spec.properties.values())
+        settings = (POLICIES[spec.policy].defaults(nodes[0], nodes, {}), *spec.properties.values())
         if is_single or any(values.get(_BALANCING, _ON_DEMAND) != _ON_DEMAND for values in settings):
             del drawn[_REDISTRIBUTION]
         return {

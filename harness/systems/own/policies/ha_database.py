@@ -8,7 +8,7 @@ of ``lock-expiration``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Address, Event, NodePlan, TestSpec
@@ -84,7 +84,9 @@ class HaDatabase(Policy):
         del spec
         return True
 
-    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+    def defaults(
+        self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
+    ) -> Mapping[str, Any]:
         """Return the defaults, which are the same for all nodes."""
-        del node
+        del node, nodes
         return {**_TEST_DEFAULTS, **database_plan.defaults(hosts)}

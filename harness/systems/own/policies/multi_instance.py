@@ -6,7 +6,7 @@ the other one, which stands by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Address, Event, NodePlan
@@ -74,8 +74,10 @@ class MultiInstance(Policy):
         """Return the instance that is to be active, for the other one."""
         return f"{pair}1" if number > 1 else None
 
-    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+    def defaults(
+        self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
+    ) -> Mapping[str, Any]:
         """Return the name of the queue manager, and its times."""
-        del hosts
+        del nodes, hosts
         section = {"queue-manager": f"QM{node.pair.upper()}", **_TEST_DEFAULTS}
         return {f"ha-policy.multi-instance.{name}": value for name, value in section.items()}

@@ -67,12 +67,14 @@ class Policy:
         del pair, number
         return None
 
-    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+    def defaults(
+        self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
+    ) -> Mapping[str, Any]:
         """Return short times for tests and what the policy needs, by dotted name.
 
-        ``hosts`` are those that the environment makes.
+        ``nodes`` are all of the test, and ``hosts`` those that the environment makes.
         """
-        del node, hosts
+        del node, nodes, hosts
         return {}
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:

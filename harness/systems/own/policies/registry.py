@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from harness.systems.own.policies.conventional import Conventional
 from harness.systems.own.policies.ha_database import HaDatabase
 from harness.systems.own.policies.multi_instance import MultiInstance
 from harness.systems.own.policies.policy import Policy
@@ -14,5 +15,5 @@ from harness.systems.own.policies.standalone import Standalone
 
 POLICIES: Final[Mapping[str, Policy]] = {
     policy.name: policy
-    for policy in (Replication(), SharedStore(), HaDatabase(), MultiInstance(), Standalone())
+    for policy in (Replication(), SharedStore(), HaDatabase(), MultiInstance(), Standalone(), Conventional())
 }

@@ -5,7 +5,7 @@ Each live has one backup, or as many as ``--set group:backups=2`` says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Address, Event, NodePlan, TestSpec, UsageError
@@ -152,11 +152,13 @@ class Replication(Policy):
                 raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [store.BACKUPS])}")
         return ("master", *("slave" for _ in range(store.backups(spec, _GROUP))))
 
-    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+    def defaults(
+        self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
+    ) -> Mapping[str, Any]:
         """Return the defaults of a node.
 
         Votes are on, as 17.3.3 recommends for three pairs and more.
         """
-        del hosts
+        del nodes, hosts
         section = {**_TEST_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
         return {f"ha-policy.replication.{node.configured}.{name}": value for name, value in section.items()}

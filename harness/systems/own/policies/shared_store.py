@@ -97,8 +97,11 @@ class SharedStore(Policy):
         """Return whether the spec says that the store is a database."""
         return store.in_database(spec)
 
-    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+    def defaults(
+        self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
+    ) -> Mapping[str, Any]:
         """Return the defaults of the role, and of the database if there is one."""
+        del nodes
         section = _ROLE_DEFAULTS if node.database else {**_ROLE_DEFAULTS, **_LOCK_DEFAULTS}
         role_defaults = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
         if node.database is None:
