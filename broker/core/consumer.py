@@ -3,12 +3,16 @@
 Why a delivery is an object: between dispatch and settlement a message belongs to exactly one place,
 the consumer that got it or the transaction in which it was acknowledged, and goes back to its queue
 from there when that place ends.
+
+In a conventional cluster a consumer also gets messages of other brokers, their homes. It holds
+those together with its own, so that its window bounds both; who settles one, its ``settler`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from broker.core.groups import Lane
@@ -17,16 +21,70 @@ if TYPE_CHECKING:
     from broker.core.selector import Selector
 
 
+class Part(NamedTuple):
+    """What becomes of deliveries that have one settler; those given up are refused for good."""
+
+    acknowledged: Sequence[Delivery] = ()
+    refused: Sequence[Delivery] = ()
+    given_up: Collection[Delivery] = frozenset()
+
+
+class Settler(Protocol):
+    """A remote home of messages: only it can acknowledge or refuse what it has delivered."""
+
+    message_prefix: str
+    """What stands before a message's number in its message-id: the node ID and a hyphen."""
+
+    def settle(self, part: Part) -> asyncio.Future[None]:
+        """Take deliveries from their consumers or transactions, and have the home settle them.
+
+        The future is done when that is durable at the home. It never is if the home is lost: then
+        the connection of the client ends with an ERROR.
+        """
+        ...
+
+    def take(self, delivery: Delivery) -> None:
+        """Note that a transaction holds the delivery, and its consumer has room for another."""
+        ...
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Give back what a transaction held that has ended; that is no refusal."""
+        ...
+
+
+class RemoteParts(Protocol):
+    """The parts of a consumer at other brokers."""
+
+    def offer(self) -> None:
+        """Note that the consumer may take messages again."""
+        ...
+
+    def end(self) -> None:
+        """Take back from the consumer what other brokers gave it, and get nothing more."""
+        ...
+
+
 class Delivery:
-    """One dispatch of a message to a consumer; ``tag`` is unique within the consumer and grows."""
+    """One dispatch of a message to a consumer; ``tag`` is unique within the consumer and grows.
 
-    __slots__ = ("consumer", "lane", "message", "tag")
+    ``settler`` is the message's home, None for a message of this broker.
+    """
 
-    def __init__(self, message: Message, consumer: QueueConsumer, lane: Lane, tag: int) -> None:
+    __slots__ = ("consumer", "lane", "message", "settler", "tag")
+
+    def __init__(
+        self,
+        message: Message,
+        consumer: QueueConsumer,
+        lane: Lane,
+        tag: int,
+        settler: Settler | None = None,
+    ) -> None:
         self.message = message
         self.consumer = consumer
         self.lane = lane
         self.tag = tag
+        self.settler = settler
 
 
 class QueueConsumer:
@@ -37,12 +95,13 @@ class QueueConsumer:
     when it is handed over. An ``internal`` consumer (a cluster bridge) is not counted as one that
     clients brought, nor what it gets as a delivery. ``gone`` is called when its queue is deleted.
     With a ``selector`` it gets only what matches. A ``redistributor`` is an internal consumer that
-    takes no messages of groups; it leaves as soon as a client consumes.
+    takes no messages of groups; it leaves as soon as a client consumes. ``remote`` are its parts at
+    other brokers, None without any.
     """
 
     __slots__ = (
         "auto", "closed", "deliver", "gone", "internal", "lanes", "leaving", "owned", "paused", "queue",
-        "redistributor", "rotating", "selector", "tags", "unacknowledged", "window",
+        "redistributor", "remote", "rotating", "selector", "tags", "unacknowledged", "window",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +128,7 @@ class QueueConsumer:
         self.leaving = False
         self.paused = False
         self.rotating = False
+        self.remote: RemoteParts | None = None
         self.tags = 0
         self.unacknowledged: dict[int, Delivery] = {}
         self.owned: dict[Lane, None] = {}

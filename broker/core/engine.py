@@ -74,7 +74,7 @@ from broker.core.properties import bounded, changes_expiry
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
 from broker.core.selector import Selector
-from broker.core.settings import EngineSettings, InterestNews, Router
+from broker.core.settings import EngineSettings, Homes, InterestNews, Router
 from broker.core.subscription import (
     TOPIC_PREFIX,
     Subscription,
@@ -147,6 +147,8 @@ class Engine:
         """What subscriptions of other nodes want."""
         self.news: InterestNews | None = None
         """Where brokers tell each other of their subscriptions; see ``told`` and ``heard``."""
+        self.homes: Homes | None = None
+        """The other brokers of a conventional cluster, whose messages clients get here, too."""
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._purge, self._forget, self.budget)
@@ -486,6 +488,8 @@ class Engine:
         """End a consumer; what it holds goes back to its place, for others."""
         if consumer.closed:
             return
+        if consumer.remote is not None:
+            consumer.remote.end()
         queue = consumer.queue
         queue.leave(consumer)
         self._observe(queue, consumer)

@@ -685,6 +685,8 @@ class Queue:
         if consumer.lanes:
             self._with_work[consumer] = None
         self.wake()
+        if consumer.remote is not None:
+            consumer.remote.offer()
 
     # ------------------------------------------------------------------------------------- dispatch
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker.config import BrokerConfig
 from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_forward
+from broker.core.consumer import QueueConsumer
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
 from broker.core.subscription import TEMPORARY_PREFIX, node_of_temporary
@@ -56,6 +58,18 @@ class InterestNews(Protocol):
 
     def ask_again(self, node_id: str) -> None:
         """Ask a node for its subscriptions again: an administrator has deleted its queue."""
+        ...
+
+
+class Homes(Protocol):
+    """The other brokers of a conventional cluster, each the home of the messages that it took."""
+
+    def consume(self, consumer: QueueConsumer, lost: Callable[[str], None]) -> None:
+        """Let a client's consumer get messages of its queue from all homes, by ``remote``.
+
+        ``lost`` ends the client's connection, with that reason, if it holds a message of a home
+        that may give it to another from now on.
+        """
         ...
 
 

@@ -14,6 +14,9 @@ Receipts keep the order of the frames: one that comes after a parked send waits 
 itself never waits for room: the acknowledgements in it may be what makes it. What a connection has
 parked that was cut meanwhile is never taken: its client may long have sent more on another.
 
+An ACK or NACK of another broker's message is parked, too, until that broker has answered. It was
+sent there at once; only what follows waits for it.
+
 Who waits for more than a second is told in the log, with what it waits for, and once more when it
 goes on.
 """
@@ -51,7 +54,10 @@ class Intake:
     calls ``clear``. ``tell`` writes a line to the log.
     """
 
-    __slots__ = ("_budget", "_changed", "_cut", "_memory", "_parked", "_since", "_tell", "_timer", "size")
+    __slots__ = (
+        "_again", "_budget", "_changed", "_cut", "_going", "_memory", "_parked", "_since", "_tell", "_timer",
+        "size",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,18 +75,24 @@ class Intake:
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
         self._parked: deque[tuple[Wait, int, Action]] = deque()
+        self._going = False
+        self._again: list[tuple[Wait, int, Action]] = []
+        """What the action that runs has parked: it goes before all that was parked behind it."""
         self.size = 0
         """Bytes parked."""
 
     def __bool__(self) -> bool:
         """Is anything parked?"""
-        return bool(self._parked)
+        return bool(self._parked or self._again)
 
     def park(self, wait: Wait, size: int, action: Action) -> None:
         """Do it later, when what it waits for has come."""
+        self.size += size
+        if self._going:
+            self._again.append((wait, size, action))
+            return
         first = not self._parked
         self._parked.append((wait, size, action))
-        self.size += size
         if first:
             assert wait is not None, "only what waits for something may be the first to wait"
             self._wait(wait)
@@ -92,6 +104,7 @@ class Intake:
     def clear(self) -> None:
         """The connection is gone, and with it what was never taken."""
         self._parked.clear()
+        self._again.clear()
         self.size = 0
         self._memory.forget(self._go_on)
         self._budget.forget(self._go_on)
@@ -128,7 +141,14 @@ class Intake:
             budget.spend(FRAME)
             parked.popleft()
             self.size -= size
-            action()
+            self._going = True
+            try:
+                action()
+            finally:
+                self._going = False
+            if self._again:
+                parked.extendleft(reversed(self._again))
+                self._again.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -145,7 +165,7 @@ class Intake:
         self._timer = None
         queue = self._parked[0][0]
         if isinstance(queue, asyncio.Future):
-            self._tell("it waits for the news of subscriptions between this broker and others")
+            self._tell("it waits for other brokers")
         elif queue is None or not self._memory.is_full(queue):  # it waits for its turn alone
             self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
         elif queue == ANY_QUEUE:

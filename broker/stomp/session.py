@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.core.consumer import Delivery
+from broker.core.consumer import Delivery, Part, Settler
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.queue import Queue
@@ -391,13 +391,41 @@ class StompSession:
             self._transactions.committing.append(transaction)  # the end of the connection undoes it
             self.connection.error(objection, receipt)
             return
+        if remote := transaction.take_remote():
+            self._commit_remote(transaction, remote, receipt)
+            return
         self._transactions.end(transaction)
         self._busy_until = self.engine.commit(transaction, self._later(receipt)) or self._busy_until
+
+    def _commit_remote(
+        self, transaction: Transaction, remote: Mapping[Settler, Part], receipt: str | None
+    ) -> None:
+        """Commit a transaction that acknowledges or refuses messages of other brokers."""
+        self._transactions.end(transaction)
+        if len(remote) == 1 and not (transaction.sends or transaction.acknowledged or transaction.refused):
+            self._settle(remote)
+            self._done(receipt)
+            return
+        for settler, part in remote.items():
+            settler.give_back((*part.acknowledged, *part.refused))
+        self.engine.roll_back(transaction, refused=False)
+        self.connection.error(
+            "two-phase commit is not supported yet: the transaction holds messages of another broker, and "
+            "sends, or messages of a second broker",
+            receipt,
+        )
+
+    def _settle(self, remote: Mapping[Settler, Part]) -> None:
+        """Have other brokers settle deliveries; the receipts of later frames wait for them."""
+        for settler, part in remote.items():
+            self._intake.park(settler.settle(part), 0, _nothing)
 
     def _abort(self, frame: Frame) -> None:
         transaction = self._transactions.close(_required(frame, "transaction"))
         self._transactions.end(transaction)
         receipt = frame.headers.get("receipt")
+        parts = transaction.take_remote().items()
+        self._settle({settler: Part((), (*part.acknowledged, *part.refused)) for settler, part in parts})
         if self._intake or not (transaction.acknowledged or transaction.refused):
             # Nothing to wait for but its turn: behind other clients' entries a later frame's
             # receipt would overtake its own.
@@ -606,6 +634,8 @@ class StompSession:
         if self.engine.journal.last_sequence > before:
             self._busy_until = self.engine.journal.last_sequence  # the queue is new: the receipt waits for it
         self._numbers[self._count] = subscription
+        if self.engine.homes is not None:
+            self.engine.homes.consume(subscription.consumer, subscription.lost)
         return subscription
 
     def _unsubscribe(self, frame: Frame) -> None:
@@ -682,21 +712,23 @@ class StompSession:
         return UNNAMED + _required(frame, "destination").removeprefix(QUEUE_PREFIX)
 
     def _ack(self, frame: Frame) -> None:
-        self._answer(frame, self.engine.acknowledge, Transaction.acknowledge)
+        self._answer(frame, self.engine.acknowledge, Transaction.acknowledge, Part)
 
     def _nack(self, frame: Frame) -> None:
         if is_for_good(frame.headers):
             for_good = partial(self.engine.refuse, for_good=True)
-            self._answer(frame, for_good, partial(Transaction.refuse, for_good=True))
+            self._answer(frame, for_good, partial(Transaction.refuse, for_good=True), _given_up)
         else:
-            self._answer(frame, self.engine.refuse, Transaction.refuse)
+            self._answer(frame, self.engine.refuse, Transaction.refuse, partial(Part, ()))
 
     def _answer(
         self,
         frame: Frame,
         change: Callable[..., int],
         on_commit: Callable[[Transaction, list[Delivery]], None],
+        elsewhere: Callable[[list[Delivery]], Part],
     ) -> None:
+        """Settle what an ACK or NACK names: on commit, by the engine, or ``elsewhere``."""
         headers = frame.headers
         deliveries = self._named_by_message(frame) if self.version.acks_by_message else self._named(frame)
         name = headers.get("transaction")
@@ -705,24 +737,36 @@ class StompSession:
             on_commit(self._transactions.open(name), deliveries)
             self._done(receipt)
             return
+        if self.engine.homes is not None:
+            deliveries = self._settle_elsewhere(deliveries, elsewhere)
+            if not deliveries:
+                self._done(receipt)
+                return
         if self._intake:
             self._busy_until = change(deliveries)
             self._done(receipt)
         else:
             self._busy_until = change(deliveries, self._later(receipt))
 
+    def _settle_elsewhere(
+        self, deliveries: list[Delivery], elsewhere: Callable[[list[Delivery]], Part]
+    ) -> list[Delivery]:
+        """Have other brokers settle theirs of these deliveries, and return ours."""
+        ours: list[Delivery] = []
+        theirs: dict[Settler, list[Delivery]] = {}
+        for delivery in deliveries:
+            (ours if delivery.settler is None else theirs.setdefault(delivery.settler, [])).append(delivery)
+        self._settle({settler: elsewhere(some) for settler, some in theirs.items()})
+        return ours
+
     def _named_by_message(self, frame: Frame) -> list[Delivery]:
         """The same by message-id, in STOMP 1.0 and 1.1."""
         message_id = _required(frame, "message-id")
         name = _required(frame, "subscription") if self.version.ack_needs_subscription else None
-        node, _, digits = message_id.rpartition("-")
-        if node == self.node_id and digits.isdecimal() and len(digits) < 30:
-            asked = self._numbers.values() if name is None else (self._subscriptions.get(name),)
-            for subscription in asked:
-                if isinstance(subscription, EarlierSubscription) and (
-                    held := subscription.named(int(digits))
-                ):
-                    return held
+        asked = self._numbers.values() if name is None else (self._subscriptions.get(name),)
+        for subscription in asked:
+            if isinstance(subscription, EarlierSubscription) and (held := subscription.named(message_id)):
+                return held
         raise FrameRefusedError(
             f"message-id {message_id[:100]!r} is no message that this connection holds unacknowledged"
         )
@@ -815,6 +859,11 @@ def _topic_of(subscription: AnySubscription | None, headers: Mapping[str, str]) 
         return None if known is None else known.topic
     destination = headers.get("destination", "")
     return topic_name(destination) if destination.startswith(TOPIC_PREFIX) else None
+
+
+def _given_up(deliveries: list[Delivery]) -> Part:
+    """Return what becomes of deliveries that are refused for good."""
+    return Part((), deliveries, frozenset(deliveries))
 
 
 def _nothing() -> None:

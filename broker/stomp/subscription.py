@@ -43,7 +43,8 @@ class Subscription:
     """A queue's messages for a client; ``cumulative``: an ACK names all up to its own."""
 
     __slots__ = (
-        "_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number", "transient",
+        "_ack_prefix", "_head", "_prefix", "_rewritten", "_session", "consumer", "cumulative", "number",
+        "transient",
     )  # fmt: skip
 
     def __init__(self, session: Subscriber, subscription_id: str, number: int, mode: str) -> None:
@@ -53,7 +54,8 @@ class Subscription:
         self.number = number
         self.cumulative = mode == "client"
         self.consumer: QueueConsumer | None = None
-        self._head = f"MESSAGE\n{_named(session, subscription_id).decode()}message-id:{session.node_id}-"
+        self._head = f"MESSAGE\n{_named(session, subscription_id).decode()}message-id:"
+        self._prefix = f"{session.node_id}-"
         self._rewritten: Callable[[bytes], bytes] | None = None
         self._ack_prefix = "" if mode == "auto" else f"\nack:{session.ack_prefix}{number}."
 
@@ -61,9 +63,11 @@ class Subscription:
         """Write the MESSAGE frame."""
         message = delivery.message
         ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
+        settler = delivery.settler
+        prefix = self._prefix if settler is None else settler.message_prefix
         redelivered = "true" if message.deliveries > 1 else "false"
         head = (
-            f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\n"
+            f"{self._head}{prefix}{message.id}{ack}\nredelivered:{redelivered}\n"
             f"JMSXDeliveryCount:{message.deliveries}\n"
         )
         headers = message.headers if self._rewritten is None else self._rewritten(message.headers)
@@ -94,6 +98,10 @@ class Subscription:
         name = "?" if self.consumer is None else self.consumer.queue.name
         self._session.connection.error(f"queue {name!r} was deleted (brokerctl delete)")
 
+    def lost(self, reason: str) -> None:
+        """Another broker may give messages that the client holds to others from now on."""
+        self._session.connection.error(reason)
+
     def end(self) -> None:
         """Give back what is unacknowledged."""
         if self.consumer is None:
@@ -116,17 +124,21 @@ class EarlierSubscription(Subscription):
 
     def __init__(self, session: Subscriber, subscription_id: str, number: int, mode: str) -> None:
         super().__init__(session, subscription_id, number, mode)
-        self._tags: dict[int, int] | None = None if mode == "auto" else {}
+        self._tags: dict[str, int] | None = None if mode == "auto" else {}
         self._ack_prefix = ""
         self._rewritten = session.version.rewritten
 
     def deliver(self, delivery: Delivery) -> None:
         """Write the MESSAGE frame."""
         if self._tags is not None:
-            self._tags[delivery.message.id] = delivery.tag
+            self._tags[self._message_id(delivery)] = delivery.tag
         super().deliver(delivery)
 
-    def named(self, message_id: int) -> list[Delivery]:
+    def _message_id(self, delivery: Delivery) -> str:
+        prefix = self._prefix if delivery.settler is None else delivery.settler.message_prefix
+        return f"{prefix}{delivery.message.id}"
+
+    def named(self, message_id: str) -> list[Delivery]:
         """The deliveries that an ACK or NACK of this message means; none where it is not held."""
         tag = None if self._tags is None else self._tags.get(message_id)
         if self._tags is None or tag is None or self.consumer is None:
@@ -134,7 +146,7 @@ class EarlierSubscription(Subscription):
         delivery = self.consumer.unacknowledged.get(tag)
         held = [] if delivery is None else self.consumer.through(delivery) if self.cumulative else [delivery]
         for one in held:
-            self._tags.pop(one.message.id, None)
+            self._tags.pop(self._message_id(one), None)
         return held
 
 

@@ -109,6 +109,8 @@ class ClientTransactions:
     def _undo(self, transaction: Transaction) -> None:
         self.end(transaction)
         if not self._engine.abandoned:
+            for settler, part in transaction.take_remote().items():
+                settler.give_back((*part.acknowledged, *part.refused))
             self._engine.roll_back(transaction, refused=False)
 
     def _allow(self, size: int, *, begins: bool = False) -> None:
