@@ -158,6 +158,8 @@ class ClusterLink(asyncio.Protocol):
         """Called instead of ``on_open`` when the link could not be made."""
         self.forwards = asyncio.Lock()
         """Held by whoever forwards messages: a body and its message come without others between."""
+        self.proves = purpose == "replication"
+        """True if the peer must prove again and again that it hears us: a lease depends on that."""
         self.is_open = False
         self.closed = False
         self.ended = asyncio.Event()
@@ -215,16 +217,24 @@ class ClusterLink(asyncio.Protocol):
 
         Raises LinkError, TimeoutError.
         """
-        if not self.is_open:
-            raise LinkError(f"no link to {self.peer}")
-        future: asyncio.Future[m.Reply] = self._loop.create_future()
-        self._waiting[request.number] = future
-        self.send(request)
+        future = self.ask(request)
         try:
             async with asyncio.timeout(self.terms.call_timeout_s if timeout_s is None else timeout_s):
                 return await future
         finally:
             self._waiting.pop(request.number, None)
+
+    def ask(self, request: m.Request) -> asyncio.Future[m.Reply]:
+        """Send a request, and return its answer to come, which is a LinkError if the link ends.
+
+        Raises LinkError if it has ended.
+        """
+        if not self.is_open:
+            raise LinkError(f"no link to {self.peer}")
+        future: asyncio.Future[m.Reply] = self._loop.create_future()
+        self._waiting[request.number] = future
+        self.send(request)
+        return future
 
     async def drain(self) -> None:
         """Return when the connection has room for more.
@@ -410,6 +420,7 @@ class ClusterLink(asyncio.Protocol):
                 self.refuse(refusal)
                 return
             self.purpose = message.purpose
+            self.proves = message.purpose == "replication"
             self._open(message.member)
         else:
             self._broken(f"{type(message).__name__} was not expected")
@@ -459,9 +470,9 @@ class ClusterLink(asyncio.Protocol):
         elif now - self.received > self.ttl_s:
             self.abort(f"nothing heard for {1000 * (now - self.received):.0f} ms (connection-ttl)")
             return
-        if self.purpose == "replication" or now - self._said >= 0.9 * (self._due - self._begun):
+        if self.proves or now - self._said >= 0.9 * (self._due - self._begun):
             # On an ordinary link an answer to the other's ping shows as much as a ping of our own.
-            # A replicating broker must know what its peer has heard, and when.
+            # A broker with a lease must know what its peer has heard, and when.
             self.send(m.Ping(now))
         self._beat_after(now)
 

@@ -19,10 +19,11 @@ from broker.core.identity import Count, MessageId, Name
 from broker.core.interests import Interest
 from broker.core.message import Message
 from broker.core.properties import unpack
+from broker.core.subscription import Subscription
 from broker.storage.blobs import Blob
 
-VERSION: Final = 8
-OLDEST_VERSION: Final = 8
+VERSION: Final = 9
+OLDEST_VERSION: Final = 9
 """The oldest version that this program still speaks."""
 
 STATE_VERSION_MAX: Final = 2**62
@@ -343,6 +344,151 @@ class Forwarded(Reply, frozen=True):
     reason: str
 
 
+# ------------------------------------------------------------------------------------ home brokers
+#
+# A message of a conventional cluster stays at its home, the broker that took it. The broker of a
+# consumer, the *host*, consumes at every home over the link that the host has dialled:
+#
+#     host                                          home
+#     HomeGreeting                              ->
+#                                               <-  HomeGreeted
+#     RemoteConsume, for each consumer          ->
+#                                               <-  RemoteConsumed, for each
+#     ConsumersTold                             ->
+#                                               <-  RemoteDelivery, at most a window of them; the
+#                                                   body of a large message goes before it, in
+#                                                   ``BlobChunk`` (see ``cluster.blobs``)
+#     RemoteTaken: a transaction has them       ->
+#     SettleRequest: ACK, NACK, COMMIT, ABORT   ->  one entry
+#                                               <-  Settled, once that is durable
+#     RemoteGiveBack, RemoteResume, RemoteEnd   ->
+#                                               <-  RemoteGone, if the home ends a consumer
+#
+# A link loses nothing unless it ends, so nothing here is repeated. When it ends, both sides forget
+# all of it; see ``cluster.home_service`` for when the home gives the messages to others.
+
+
+class HomeGreeting(LinkMessage, frozen=True):
+    """The first word of a host over a link: it holds nothing that came over earlier ones.
+
+    It offers to hold what comes over this one only until ``lease_s`` after it sent the last ping
+    that was answered.
+    """
+
+    lease_s: Annotated[float, Meta(gt=0)]
+
+
+class HomeGreeted(LinkMessage, frozen=True):
+    """The home's answer: the host may hold messages for ``lease_s``, perhaps less than offered."""
+
+    lease_s: Annotated[float, Meta(gt=0)]
+
+
+class RemoteConsume(LinkMessage, frozen=True):
+    """A consumer of the host wants the messages of a queue, or of a subscription to a topic.
+
+    ``consumer`` is its number, unique in the life of the host. It holds ``window`` messages of the
+    home at the most. A subscription is made at the home if it is not there. If ``claims``, a client
+    has just asked for it, and the consumer takes the place of one that is there.
+    """
+
+    consumer: int
+    queue: Annotated[str, Meta(min_length=1)]
+    subscription: Subscription | None
+    selector: str
+    window: Annotated[int, Meta(ge=0)]
+    claims: bool
+
+
+class RemoteConsumed(LinkMessage, frozen=True):
+    """The home has the consumer; its subscription is durable if that was asked for."""
+
+    consumer: int
+
+
+class ConsumersTold(LinkMessage, frozen=True):
+    """The host has told the home of all its consumers.
+
+    Queues that end with a client of the host, and have no consumer by now, are nobody's.
+    """
+
+
+class RemoteDelivery(LinkMessage, frozen=True):
+    """A message for a consumer of the host, which holds it from now on.
+
+    ``record`` is its record at the home, and part of its message-id. It expires in ``lives_ms``, 0
+    for never: clocks may differ.
+    """
+
+    consumer: int
+    tag: int
+    record: int
+    lives_ms: int
+    envelope: Envelope
+
+
+class RemoteTaken(LinkMessage, frozen=True):
+    """A transaction of a client holds these deliveries: its consumer may get more."""
+
+    consumer: int
+    tags: tuple[int, ...]
+
+
+class SettleRequest(Request, frozen=True):
+    """Deliveries that clients have acknowledged or refused, by consumer, as one entry.
+
+    Those that are ``given_up`` are dead letters at once.
+    """
+
+    acknowledged: dict[int, tuple[int, ...]]
+    refused: dict[int, tuple[int, ...]]
+    given_up: dict[int, tuple[int, ...]]
+
+
+class Settled(Reply, frozen=True):
+    """They are settled, durably. With a ``reason`` none is: the home does not know them."""
+
+    reason: str
+
+
+class RemoteGiveBack(LinkMessage, frozen=True):
+    """The host gives deliveries back: no client has refused them.
+
+    ``seen`` is False if no client has seen them. If it ``pauses``, the consumer has no room, and
+    gets no more until ``RemoteResume``.
+    """
+
+    consumer: int
+    tags: tuple[int, ...]
+    seen: bool
+    pauses: bool
+
+
+class RemoteResume(LinkMessage, frozen=True):
+    """The consumer has room again."""
+
+    consumer: int
+
+
+class RemoteEnd(LinkMessage, frozen=True):
+    """The consumer has ended, and gives back all that no transaction holds."""
+
+    consumer: int
+
+
+class RemoteGone(LinkMessage, frozen=True):
+    """The home has ended the consumer; its client is told the reason, and its connection ends."""
+
+    consumer: int
+    reason: str
+
+
+class DropRequest(Request, frozen=True):
+    """A client has ended its durable subscription: the home's part is to end, too."""
+
+    subscription: Subscription
+
+
 # -------------------------------------------------------------------------------------------- votes
 
 
@@ -529,6 +675,9 @@ Any = (
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized
     | UpToDate | JournalEntries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping
     | LiveStopped | HandOver | BackupLeaving
+    | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
+    | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
+    | DropRequest
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -55,6 +55,9 @@ class Settler(Protocol):
 class RemoteParts(Protocol):
     """The parts of a consumer at other brokers."""
 
+    lost: Callable[[str], None]
+    """Ends the connection of the consumer's client, with a reason."""
+
     def offer(self) -> None:
         """Note that the consumer may take messages again."""
         ...

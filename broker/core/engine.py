@@ -81,6 +81,7 @@ from broker.core.subscription import (
     SubscriptionInUseError,
     SubscriptionKey,
     encode_subscription,
+    node_of_temporary,
 )
 from broker.core.topics import Topics
 from broker.core.transactions import Transaction
@@ -620,7 +621,7 @@ class Engine:
                 gc.enable()
 
     def _adopt(self, recovered: Recovered) -> None:
-        image = recovery.read(recovered.records)
+        image = recovery.read(recovered.records, self._keeps)
         operations = self._claim_twins(image)
         superseded = self._superseded(image)
         for queue_id, name in image.queues.items():
@@ -672,6 +673,10 @@ class Engine:
             len(image.queues),
             "a clean" if image.clean else "an unclean",
         )
+
+    def _keeps(self, temporary: str) -> bool:
+        """Return whether a temporary queue is kept: its client may still be at another broker."""
+        return self.settings.stays_home and node_of_temporary(temporary) != self.settings.node_id
 
     def _claim_twins(self, image: recovery.Image) -> list[Operation]:
         """Claim subscriptions without a login for the one that has the same in the other store.

@@ -5,7 +5,7 @@ When a broker becomes live.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
@@ -119,10 +119,11 @@ class Image:
         return sum(map(len, self.messages.values())) + sum(page.left for page in self.all_pages)
 
 
-def read(records: Iterable[Record]) -> Image:
+def read(records: Iterable[Record], keeps: Callable[[str], bool] = lambda _: False) -> Image:
     """Read the core's records; those of other kinds are left to whoever wrote them.
 
-    Messages stay records: see ``backlog``.
+    Messages stay records: see ``backlog``. ``keeps`` says of a temporary queue whether it outlives
+    the broker: others end with the connections of their clients.
 
     After an unclean end every message counts as delivered at least once: nobody knows, and to claim
     otherwise would be a redelivery without its flag.
@@ -152,7 +153,7 @@ def read(records: Iterable[Record]) -> Image:
                     image.large.append(Blob(*LARGE.unpack_from(data, at)))
         elif kind == QUEUE:
             name = record.data.decode()
-            if name.startswith(TEMPORARY_PREFIX):
+            if name.startswith(TEMPORARY_PREFIX) and not keeps(name):
                 image.dropped[record.id] = name
             else:
                 image.queues[record.id] = name

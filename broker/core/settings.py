@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.config import BrokerConfig
 from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_forward
 from broker.core.consumer import QueueConsumer
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
-from broker.core.subscription import TEMPORARY_PREFIX, node_of_temporary
+from broker.core.subscription import TEMPORARY_PREFIX, Subscription, node_of_temporary
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
 
 SYSTEM_PREFIX: Final = "$SYS."
 """Destinations of feeds."""
@@ -72,6 +75,17 @@ class Homes(Protocol):
         """
         ...
 
+    def claim(self, queue: Queue) -> None:
+        """End the consumers that other brokers have for a subscription: a client here claims it."""
+        ...
+
+    def drop(self, subscription: Subscription) -> asyncio.Future[None] | None:
+        """End the parts of a durable subscription at other brokers; None if there are none.
+
+        The future is done when all linked ones have answered, or after the ``call-timeout``.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
@@ -79,6 +93,8 @@ class EngineSettings:
 
     node_id: str
     cluster: str = "my-cluster"
+    stays_home: bool = False
+    """True if no message moves to another broker: those at others consume it from here."""
     global_max_size: int = 256 * 1024 * 1024
     max_queues: int = 50_000
     max_duplicate_ids_size: int = 64 * 1024 * 1024
@@ -92,6 +108,7 @@ class EngineSettings:
         return cls(
             node_id=node_id,
             cluster=config.cluster.name if config.cluster else "my-cluster",
+            stays_home=config.ha_policy.conventional is not None,
             global_max_size=config.broker.global_max_size,
             max_queues=config.broker.max_queues,
             max_duplicate_ids_size=config.broker.max_duplicate_ids_size,
@@ -114,7 +131,7 @@ class EngineSettings:
 
         It is the store-and-forward queue of a node for its temporary queues.
         """
-        if not target.startswith(TEMPORARY_PREFIX):
+        if self.stays_home or not target.startswith(TEMPORARY_PREFIX):
             return target
         node_id = node_of_temporary(target)
         return target if node_id == self.node_id else self.forwarding_queue(node_id)

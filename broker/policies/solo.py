@@ -10,6 +10,7 @@ import logging
 from typing import Any, ClassVar
 
 from broker.cluster.balancing import Balancing
+from broker.cluster.home_model import HomeModel
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id
@@ -79,7 +80,7 @@ class SoloPolicy(BrokerPolicy):
         if self._failed is not None:
             raise StartError(f"{self.config.data_path}/journal: {self._failed}")
 
-    async def _join(self, node_id: str) -> Balancing | None:
+    async def _join(self, node_id: str) -> Balancing | HomeModel | None:
         """Take our place in the cluster, if there is one. Raises StartError."""
         if self.membership is None:
             return None

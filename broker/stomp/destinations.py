@@ -115,7 +115,8 @@ class Destinations:
     def _others_temporary(self, destination: str) -> str:
         own_node, router = self._engine.settings.node_id, self._engine.router
         node_id = node_of_temporary(destination)
-        if node_id != own_node and (router is None or not router.forwards_to(node_id)):
+        is_known = node_id == own_node or destination in self._engine.queues
+        if not is_known and (router is None or not router.forwards_to(node_id)):
             raise FrameRefusedError(
                 f"destination {destination[:128]!r} is no temporary queue of this broker (node-id "
                 f"{own_node}) or of one to which it forwards messages: reply at the broker that created it"

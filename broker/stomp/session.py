@@ -322,6 +322,7 @@ class StompSession:
             self._may_subscribe(reply_to)
             queue = self._destinations.new_temporary(name)
             self._add(reply_to, self._consume(reply_to, queue, "auto", None, transient=True))
+            self._await_news()
             self._balance_reading()
         return temporaries[name]
 
@@ -473,7 +474,7 @@ class StompSession:
             self.engine.budget.spend(SELECTOR_CHARACTER * len(headers["selector"]))
         open_ = self._open_topic if destination.startswith(TOPIC_PREFIX) else self._open
         self._add(subscription_id, open_(subscription_id, destination, mode, window, headers, wanted))
-        if destination.startswith(TOPIC_PREFIX):
+        if destination.startswith((TOPIC_PREFIX, OWN_TEMPORARY_PREFIX)):
             self._await_news()
         self._balance_reading()
         self._done(headers.get("receipt"))
@@ -572,6 +573,8 @@ class StompSession:
         existing = self._existing(subscription.key) if subscription.durable else None
         if existing is not None and existing.subscription is not None:
             self._server.rights.demand_existing(self.user, existing.subscription, topic)
+            if self.engine.homes is not None and not subscription.shared:
+                self.engine.homes.claim(existing)
         self._demand_room(subscription)
         try:
             queue = self.engine.bind(subscription, self.user)
@@ -654,6 +657,9 @@ class StompSession:
             self._end(subscription)
         if dropped is not None:
             self._busy_until = self.engine.drop(dropped)
+            homes, ended = self.engine.homes, dropped.subscription
+            if homes is not None and ended is not None and (answered := homes.drop(ended)) is not None:
+                self._intake.park(answered, 0, _nothing)
         self._balance_reading()
         self._done(headers.get("receipt"))
 

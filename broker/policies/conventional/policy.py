@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from broker.cluster.home_model import HomeModel
 from broker.config import BrokerConfig
 from broker.policies.solo import SoloPolicy
 from broker.seams import Seams
@@ -17,6 +18,13 @@ class ConventionalPolicy(SoloPolicy):
     """The policy "conventional"."""
 
     name = "conventional"
+
+    async def _join(self, node_id: str) -> HomeModel:
+        """Take our place in the cluster; see ``SoloPolicy``."""
+        assert self.membership is not None, "a conventional cluster without a [cluster] section"
+        await self.membership.start(self._volume)
+        self.membership.announce(node_id=node_id)
+        return HomeModel(self.membership)
 
 
 def create(

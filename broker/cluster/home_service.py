@@ -1,0 +1,549 @@
+"""A home: gives its messages to consumers at other brokers, their hosts (conventional clusters).
+
+A message stays at the broker that took it, its home. A consumer of a client at another broker is a
+``QueueConsumer`` here, with the window and the selector of the client, so that order, groups,
+selectors, delivery counts, dead letters and expiry are what they are for a client of this broker.
+What ``deliver`` gets goes over the link (``cluster.messages``, "home brokers").
+
+Lease. A message that a host holds must go to nobody else before the host has certainly dropped it,
+or two clients would hold one message. A host may hold messages until ``lease_s`` after it sent the
+last ping that we answered, by its own clock, and ends the connections of clients that hold more.
+We wait LEASE_MARGIN times as long, by ours, since our end of the link closed: the margin is that of
+a live and its backup, for clocks of different speed and for what is on its way. We do not wait if
+the host proves that it has dropped everything:
+    it greets us over another link      it ends its clients before it dials again; a new life of it
+                                        has none of the old one's clients
+    it has said that it leaves          it ends its clients before
+
+A start finds the messages of an earlier life, and nobody knows which of them hosts still hold. So
+nothing is given out until each broker of the cluster has greeted us, or the longest lease is over.
+
+A queue that is not here yet is consumed as soon as it is made: a host's wish makes none. What ends
+with its client (a temporary queue, or a subscription that is not durable) is made at once, and ends
+with the consumer. A temporary queue also outlives the link, and this broker's restart, until the
+host has told us of all its consumers: replies in it were acknowledged. A subscription that is not
+durable ends when the lease does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.cluster import messages as m
+from broker.cluster.blobs import BlobSender
+from broker.cluster.link import ClusterLink
+from broker.cluster.membership import Membership
+from broker.core.consumer import Delivery, QueueConsumer
+from broker.core.engine import DemotedError, Engine
+from broker.core.outcomes import give_back
+from broker.core.queue import Queue
+from broker.core.selector import SelectorError, compile_selector
+from broker.core.subscription import TEMPORARY_PREFIX, SubscriptionInUseError
+from broker.core.transactions import Transaction
+from broker.storage.errors import JournalDamagedError, JournalError
+
+_log = logging.getLogger(__name__)
+
+LEASE_MARGIN: Final = 2.0
+"""How many leases of a host pass, after its link has ended, before its messages go to others."""
+
+LINK_BYTES: Final = 512 * 1024
+"""If a link has more to send than that, further messages wait in the home."""
+
+
+class RemoteConsumer:
+    """A consumer of a host, and what it holds; ``consumer`` is None before its queue is made."""
+
+    def __init__(self, host: Host, wish: m.RemoteConsume) -> None:
+        self.host = host
+        self.wish = wish
+        self.consumer: QueueConsumer | None = None
+        self.taken: dict[int, Delivery] = {}
+        """The deliveries that transactions of the host's clients hold."""
+        self.superseded: dict[int, Delivery] = {}
+        """Those that it held when another consumer took its place; the host gives them back."""
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Send a message to the host."""
+        self.host.sender.send(self, delivery)
+
+    def gone(self) -> None:
+        """Tell the host that the queue was deleted."""
+        self.host.link.send(m.RemoteGone(self.wish.consumer, f"queue {self.wish.queue!r} was deleted"))
+
+    def take(self, tag: int) -> Delivery | None:
+        """Take out a delivery that the host holds; None for one that it does not hold."""
+        for held in (None if self.consumer is None else self.consumer.unacknowledged, self.taken):
+            if held is not None and tag in held:
+                return held.pop(tag)
+        return self.superseded.pop(tag, None)
+
+    def holds(self, tag: int) -> bool:
+        """Return whether the host holds that delivery."""
+        held = self.consumer is not None and tag in self.consumer.unacknowledged
+        return held or tag in self.taken or tag in self.superseded
+
+
+class Host:
+    """A broker whose clients consume here, over one link."""
+
+    def __init__(self, engine: Engine, link: ClusterLink, lease_s: float) -> None:
+        assert link.member is not None
+        self.name = link.member.name
+        self.node_id = link.member.node_id or ""
+        self.link = link
+        self.lease_s = lease_s
+        self.consumers: dict[int, RemoteConsumer] = {}
+        self.has_told_all = False
+        """True once it has told us of all consumers that it had when it was linked."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Ends the lease, once the link has ended."""
+        self.sender = _Sender(engine, link)
+
+
+class HomeService:
+    """Serves the hosts of a cluster, from its construction to ``stop``.
+
+    ``lease_s`` is the longest that hosts may hold messages, ``others`` the addresses of the other
+    brokers of the cluster.
+    """
+
+    def __init__(
+        self, membership: Membership, engine: Engine, lease_s: float, others: Iterable[str] = ()
+    ) -> None:
+        self._membership = membership
+        self._engine = engine
+        self._lease_s = lease_s
+        self._hosts: dict[ClusterLink, Host] = {}
+        self._lost: dict[Host, None] = {}
+        """Those whose link has ended, and who may still hold messages."""
+        self._wanted: dict[str, dict[RemoteConsumer, None]] = {}
+        """Queue that is not here -> the consumers that wait for it."""
+        self._passing: dict[str, str] = {}
+        """The queue of each subscription that ends with its client -> the host of the client."""
+        self._expected = set(others)
+        """The brokers that may hold messages of our last life."""
+        self._start: asyncio.TimerHandle | None = None
+        self.on_told: Callable[[], None] = lambda: None
+        """Called when a broker has told us of all its consumers."""
+        handlers = membership.handlers
+        handlers[m.HomeGreeting] = self._greeted
+        handlers[m.RemoteConsume] = self._consume
+        handlers[m.ConsumersTold] = self._told
+        handlers[m.RemoteTaken] = self._taken
+        handlers[m.SettleRequest] = self._settle
+        handlers[m.RemoteGiveBack] = self._given_back
+        handlers[m.RemoteResume] = self._resumed
+        handlers[m.RemoteEnd] = self._ended
+        handlers[m.DropRequest] = self._dropped
+        handlers[m.BlobTaken] = self._blob_taken
+        membership.on_unlinked.append(self._unlinked)
+        membership.on_change.append(self._review)
+        engine.queue_observers.append(self._queue_made)
+        if self._expected and any(len(queue) for queue in engine.queues.values()):
+            engine.suspend()
+            loop = asyncio.get_running_loop()
+            self._start = loop.call_later(LEASE_MARGIN * lease_s, self._begin)
+
+    def stop(self) -> None:
+        """Serve nobody any more; the engine ends the consumers."""
+        self._membership.on_unlinked.remove(self._unlinked)
+        self._membership.on_change.remove(self._review)
+        self._engine.queue_observers.remove(self._queue_made)
+        for host in (*self._hosts.values(), *self._lost):
+            host.sender.stop()
+            if host.timer is not None:
+                host.timer.cancel()
+        self._hosts.clear()
+        self._lost.clear()
+        if self._start is not None:
+            self._start.cancel()
+
+    def claim(self, queue: Queue) -> None:
+        """Let a client of this broker have a subscription that consumers of hosts have."""
+        for remote in self._remotes_of(queue):
+            self._supersede(remote, "a client of that broker")
+
+    def has_told_all(self, name: str) -> bool:
+        """Return whether a broker has told us of all its consumers over the present link."""
+        return any(host.name == name and host.has_told_all for host in self._hosts.values())
+
+    # ------------------------------------------------------------------------------------- the link
+
+    def _greeted(self, link: ClusterLink, message: m.HomeGreeting) -> None:
+        assert link.member is not None
+        if self._membership.directory.is_over(link.member) or link in self._hosts:
+            return
+        for former in [
+            host for host in (*self._hosts.values(), *self._lost) if host.name == link.member.name
+        ]:
+            self._release(former)
+        lease_s = min(message.lease_s, self._lease_s)
+        self._hosts[link] = Host(self._engine, link, lease_s)
+        link.send(m.HomeGreeted(lease_s))
+        self._expected.discard(link.member.connector)
+        if not self._expected and self._start is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Give messages out: no host holds any of our last life."""
+        if self._start is not None:
+            self._start.cancel()
+            self._start = None
+            self._engine.resume()
+
+    def _unlinked(self, link: ClusterLink) -> None:
+        host = self._hosts.pop(link, None)
+        if host is None or self._engine.abandoned:
+            return
+        host.sender.stop()
+        self._lost[host] = None
+        for remote in host.consumers.values():
+            if remote.consumer is not None:
+                remote.consumer.pause()
+        loop = asyncio.get_running_loop()
+        host.timer = loop.call_later(LEASE_MARGIN * host.lease_s, self._lease_over, host)
+        self._review()
+
+    def _review(self) -> None:
+        """Take back what brokers held that have said that they leave."""
+        for host in [host for host in self._lost if host.name not in self._membership.directory.known]:
+            self._release(host)
+            self._drop_passing(host, keeps_replies=False)
+
+    def _lease_over(self, host: Host) -> None:
+        if self._engine.abandoned:
+            return
+        _log.info(
+            "messages that %s held are given to others: its lease ended %.1f s after its link",
+            host.name,
+            LEASE_MARGIN * host.lease_s,
+        )
+        self._release(host)
+        self._drop_passing(host, keeps_replies=True)
+
+    def _release(self, host: Host) -> None:
+        """Take back all that a host has certainly dropped."""
+        self._hosts.pop(host.link, None)
+        self._lost.pop(host, None)
+        host.sender.stop()
+        if host.timer is not None:
+            host.timer.cancel()
+        for remote in host.consumers.values():
+            self._end(remote)
+            _return(remote.taken)
+
+    def _told(self, link: ClusterLink, message: m.ConsumersTold) -> None:
+        del message
+        host = self._hosts.get(link)
+        if host is not None:
+            host.has_told_all = True
+            self._drop_passing(host, keeps_replies=False)
+            self.on_told()
+
+    def _drop_passing(self, host: Host, *, keeps_replies: bool) -> None:
+        """End the queues of clients of a host that are gone, with what is in them."""
+        queues, temporary = self._engine.queues, f"{TEMPORARY_PREFIX}{host.node_id}."
+        names = [name for name, owner in self._passing.items() if owner == host.name]
+        if not keeps_replies:
+            names += [name for name in queues if name.startswith(temporary)]
+        for name in names:
+            queue = queues.get(name)
+            if queue is None:
+                del self._passing[name]
+            elif not queue.consumers:
+                self._drop(queue)
+
+    def _drop(self, queue: Queue) -> None:
+        if not queue.consumers and self._engine.queues.get(queue.name) is queue:
+            self._passing.pop(queue.name, None)
+            try:
+                self._engine.drop(queue)
+            except (DemotedError, JournalError):
+                return  # the broker ends, and says why
+
+    # ------------------------------------------------------------------------------------ consumers
+
+    def _consume(self, link: ClusterLink, message: m.RemoteConsume) -> None:
+        host = self._hosts.get(link)
+        if host is None or message.consumer in host.consumers:
+            return
+        remote = host.consumers[message.consumer] = RemoteConsumer(host, message)
+        try:
+            reason = self._attach(remote)
+        except SelectorError as error:
+            reason = f"its selector is not understood: {error}"
+        except SubscriptionInUseError as error:
+            reason = str(error)
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
+        if reason:
+            link.send(m.RemoteGone(message.consumer, reason))
+        else:
+            engine, number = self._engine, message.consumer
+            engine.gate.when_durable(
+                engine.journal.last_sequence, lambda: link.send(m.RemoteConsumed(number))
+            )
+
+    def _attach(self, remote: RemoteConsumer) -> str:
+        """Let a remote consumer consume; return why it may not, or ""."""
+        engine, wish = self._engine, remote.wish
+        if wish.subscription is not None:
+            known = engine.queues.get(wish.subscription.queue)
+            if wish.subscription.durable:
+                known = engine.topics.named(wish.subscription.key)
+            if known is not None and known.consumers and not wish.subscription.shared:
+                if not wish.claims:
+                    return f"{wish.subscription} has a consumer already"
+                self._displace(known, remote.host.name)
+            if known is None or wish.subscription.durable:
+                known = engine.bind(wish.subscription, f"at broker {remote.host.name}")
+            name = known.name
+            if not wish.subscription.durable:
+                self._passing[name] = remote.host.name
+        else:
+            name = wish.queue
+            if name not in engine.queues and not name.startswith(TEMPORARY_PREFIX):
+                self._wanted.setdefault(name, {})[remote] = None
+                return ""
+        remote.consumer = engine.subscribe(
+            name,
+            remote.deliver,
+            window=wish.window,
+            gone=remote.gone,
+            selector=compile_selector(wish.selector) if wish.selector else None,
+        )
+        return ""
+
+    def _queue_made(self, name: str) -> None:
+        for remote in self._wanted.pop(name, ()):
+            if remote.consumer is None:
+                self._attach(remote)
+
+    def _displace(self, queue: Queue, by: str) -> None:
+        """End the consumers of a subscription: a client at another broker claims it."""
+        for remote in self._remotes_of(queue):
+            self._supersede(remote, f"a client of broker {by}")
+        for consumer in list(queue.consumers):
+            if consumer.remote is not None:
+                consumer.remote.lost(f"{queue.subscription} is consumed by a client of broker {by} now")
+            self._engine.unsubscribe(consumer)
+
+    def _remotes_of(self, queue: Queue) -> list[RemoteConsumer]:
+        return [
+            remote
+            for host in (*self._hosts.values(), *self._lost)
+            for remote in host.consumers.values()
+            if remote.consumer in queue.consumers
+        ]
+
+    def _supersede(self, remote: RemoteConsumer, by: str) -> None:
+        """Take a consumer's place; what it holds stays with its host until that gives it back."""
+        consumer = remote.consumer
+        assert consumer is not None, "a consumer without a queue is superseded"
+        remote.superseded.update(consumer.unacknowledged)
+        consumer.unacknowledged.clear()
+        remote.consumer = None
+        self._engine.unsubscribe(consumer)
+        number = remote.wish.consumer
+        remote.host.link.send(m.RemoteGone(number, f"{consumer.queue.subscription} is consumed by {by} now"))
+
+    def _ended(self, link: ClusterLink, message: m.RemoteEnd) -> None:
+        host, remote = self._find(link, message.consumer)
+        if host is None or remote is None:
+            return
+        self._end(remote)
+        passing = remote.wish.subscription is not None and not remote.wish.subscription.durable
+        known = self._engine.queues.get(remote.wish.queue)
+        if known is not None and (passing or known.name.startswith(TEMPORARY_PREFIX)):
+            self._drop(known)
+        if not remote.taken:
+            del host.consumers[message.consumer]
+
+    def _end(self, remote: RemoteConsumer) -> None:
+        """End a consumer; what transactions do not hold goes back."""
+        self._wanted.get(remote.wish.queue, {}).pop(remote, None)
+        if remote.consumer is not None:
+            self._engine.unsubscribe(remote.consumer)
+            remote.consumer = None
+        _return(remote.superseded)
+
+    def _dropped(self, link: ClusterLink, message: m.DropRequest) -> None:
+        try:
+            queue = self._engine.topics.named(message.subscription.key)
+            if queue is not None:
+                self._drop(queue)
+            self._engine.gate.when_durable(
+                self._engine.journal.last_sequence, lambda: link.send(m.Settled(message.number, ""))
+            )
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
+
+    def _find(self, link: ClusterLink, number: int) -> tuple[Host | None, RemoteConsumer | None]:
+        host = self._hosts.get(link)
+        return host, None if host is None else host.consumers.get(number)
+
+    # ----------------------------------------------------------------------------------- deliveries
+
+    def _taken(self, link: ClusterLink, message: m.RemoteTaken) -> None:
+        _, remote = self._find(link, message.consumer)
+        if remote is None:
+            return
+        for tag in message.tags:
+            delivery = remote.take(tag)
+            if delivery is not None:
+                remote.taken[tag] = delivery
+                delivery.consumer.queue.offer(delivery.consumer)
+
+    def _settle(self, link: ClusterLink, message: m.SettleRequest) -> None:
+        host = self._hosts.get(link)
+        named = [
+            (number, tag)
+            for part in (message.acknowledged, message.refused, message.given_up)
+            for number, tags in part.items()
+            for tag in tags
+        ]
+        if host is None or any(
+            (remote := host.consumers.get(number)) is None or not remote.holds(tag) for number, tag in named
+        ):
+            link.send(m.Settled(message.number, "it may have given the message to another consumer"))
+            return
+        transaction = Transaction()
+        transaction.acknowledged = _take(host, message.acknowledged)
+        transaction.refused = _take(host, message.refused)
+        given_up = _take(host, message.given_up)
+        transaction.refused += given_up
+        transaction.given_up.update(given_up)
+        try:
+            self._engine.commit(transaction, lambda: link.send(m.Settled(message.number, "")))
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
+        for delivery in transaction.acknowledged:
+            delivery.consumer.queue.offer(delivery.consumer)
+        self._forget_ended(host, named)
+
+    def _forget_ended(self, host: Host, named: Iterable[tuple[int, int]]) -> None:
+        """Forget consumers that have ended, and held these last."""
+        for number in dict.fromkeys(number for number, _ in named):
+            remote = host.consumers[number]
+            is_waiting = remote in self._wanted.get(remote.wish.queue, ())
+            if not (remote.consumer or remote.taken or remote.superseded or is_waiting):
+                del host.consumers[number]
+
+    def _given_back(self, link: ClusterLink, message: m.RemoteGiveBack) -> None:
+        host, remote = self._find(link, message.consumer)
+        if host is None or remote is None:
+            return
+        if message.pauses and remote.consumer is not None:
+            remote.consumer.pause()
+        returned = {tag: delivery for tag in message.tags if (delivery := remote.take(tag)) is not None}
+        if not message.seen:
+            for delivery in returned.values():
+                delivery.message.deliveries -= 1
+        _return(returned)
+        self._forget_ended(host, ((message.consumer, tag) for tag in message.tags))
+
+    def _resumed(self, link: ClusterLink, message: m.RemoteResume) -> None:
+        _, remote = self._find(link, message.consumer)
+        if remote is not None and remote.consumer is not None:
+            remote.consumer.resume()
+
+    def _blob_taken(self, link: ClusterLink, message: m.BlobTaken) -> None:
+        host = self._hosts.get(link)
+        if host is not None:
+            host.sender.taken(message.count)
+
+
+class _Sender:
+    """Sends deliveries over a link, in order; large ones behind their bodies."""
+
+    def __init__(self, engine: Engine, link: ClusterLink) -> None:
+        self._engine = engine
+        self._link = link
+        self._waiting: deque[tuple[RemoteConsumer, Delivery]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._bodies = BlobSender(link, link.terms.call_timeout_s)
+
+    def send(self, remote: RemoteConsumer, delivery: Delivery) -> None:
+        """Send a delivery behind all others."""
+        if self._task is None and delivery.message.large is None and self._link.buffered < LINK_BYTES:
+            self._say(remote, delivery)
+            return
+        self._waiting.append((remote, delivery))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"messages for {self._link.peer}")
+
+    def taken(self, count: int) -> None:
+        """Note that the host has written so many bytes of a body."""
+        self._bodies.taken(count)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._waiting.clear()
+        self._bodies.stop()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting and not self._link.closed:
+                await self._link.drain()
+                if not self._waiting:
+                    break
+                remote, delivery = self._waiting.popleft()
+                if not remote.holds(delivery.tag):
+                    continue  # the consumer has ended
+                if delivery.message.large is None or await self._send_body(delivery):
+                    self._say(remote, delivery)
+        except TimeoutError:
+            self._link.abort("a host has not written a large message within call-timeout")
+        finally:
+            self._task = None
+
+    async def _send_body(self, delivery: Delivery) -> bool:
+        """Send the body of a large message; False if it cannot be read."""
+        store, large = self._engine.large.store, delivery.message.large
+        assert store is not None, "a blob where none can be kept"
+        assert large is not None, "a message without a blob"
+        try:
+            await self._bodies.send(store, large)
+        except (OSError, JournalDamagedError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            _log.error(
+                "a large message of %r stays here, because its body cannot be read: %s",
+                delivery.message.target[:128],
+                error,
+            )
+            return False
+        return True
+
+    def _say(self, remote: RemoteConsumer, delivery: Delivery) -> None:
+        message, engine = delivery.message, self._engine
+        expires = 0 if message.properties is None else message.properties.expires
+        self._link.send(
+            m.RemoteDelivery(
+                remote.wish.consumer,
+                delivery.tag,
+                message.id,
+                max(expires - engine.now(), 1) if expires else 0,
+                m.Envelope.of(message, engine.settings.node_id),
+            )
+        )
+
+
+def _take(host: Host, named: dict[int, tuple[int, ...]]) -> list[Delivery]:
+    """Take out the deliveries that a host names, and holds."""
+    taken = (host.consumers[number].take(tag) for number, tags in named.items() for tag in tags)
+    return [delivery for delivery in taken if delivery is not None]
+
+
+def _return(held: dict[int, Delivery]) -> None:
+    """Give deliveries back to their queues."""
+    deliveries = list(held.values())
+    held.clear()
+    give_back(deliveries, refused=False)
