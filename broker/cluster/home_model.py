@@ -49,8 +49,8 @@ class HomeModel:
         return None
 
     def forwards_to(self, node_id: str) -> bool:
-        """Return whether a node has told us of its temporary queues: no others are there."""
-        return self._homes is not None and self._homes.knows_all_of(node_id)
+        """Return whether a reply for that node can be kept here: its broker gets it from here."""
+        return self._homes is not None and self._homes.knows(node_id)
 
     def _publish(self) -> None:
         engine = None if self._homes is None else self._homes.engine

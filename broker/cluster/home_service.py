@@ -21,8 +21,9 @@ nothing is given out until each broker of the cluster has greeted us, or the lon
 A queue that is not here yet is consumed as soon as it is made: a host's wish makes none. What ends
 with its client (a temporary queue, or a subscription that is not durable) is made at once, and ends
 with the consumer. A temporary queue also outlives the link, and this broker's restart, until the
-host has told us of all its consumers: replies in it were acknowledged. A subscription that is not
-durable ends when the lease does.
+host has told us of all its consumers: replies in it were acknowledged. A reply to one that is not
+here makes it: the host may have made it a moment ago, and says if it has ended. A subscription that
+is not durable ends when the lease does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from broker.cluster import messages as m
@@ -42,7 +44,7 @@ from broker.core.engine import DemotedError, Engine
 from broker.core.outcomes import give_back
 from broker.core.queue import Queue
 from broker.core.selector import SelectorError, compile_selector
-from broker.core.subscription import TEMPORARY_PREFIX, SubscriptionInUseError
+from broker.core.subscription import TEMPORARY_PREFIX, SubscriptionInUseError, node_of_temporary
 from broker.core.transactions import Transaction
 from broker.storage.errors import JournalDamagedError, JournalError
 
@@ -140,6 +142,7 @@ class HomeService:
         handlers[m.RemoteResume] = self._resumed
         handlers[m.RemoteEnd] = self._ended
         handlers[m.DropRequest] = self._dropped
+        handlers[m.ReplyUnwanted] = self._unwanted
         handlers[m.BlobTaken] = self._blob_taken
         membership.on_unlinked.append(self._unlinked)
         membership.on_change.append(self._review)
@@ -184,7 +187,7 @@ class HomeService:
             self._release(former)
         lease_s = min(message.lease_s, self._lease_s)
         self._hosts[link] = Host(self._engine, link, lease_s)
-        link.send(m.HomeGreeted(lease_s))
+        link.send(m.HomeGreeted(lease_s, asyncio.get_running_loop().time()))
         self._expected.discard(link.member.connector)
         if not self._expected and self._start is not None:
             self._begin()
@@ -320,6 +323,10 @@ class HomeService:
         return ""
 
     def _queue_made(self, name: str) -> None:
+        node_id = node_of_temporary(name) if name.startswith(TEMPORARY_PREFIX) else ""
+        for host in self._hosts.values() if node_id else ():
+            if host.node_id == node_id:
+                host.link.send(m.ReplyWaits(name))
         for remote in self._wanted.pop(name, ()):
             if remote.consumer is None:
                 self._attach(remote)
@@ -372,13 +379,18 @@ class HomeService:
             remote.consumer = None
         _return(remote.superseded)
 
+    def _unwanted(self, link: ClusterLink, message: m.ReplyUnwanted) -> None:
+        queue = self._engine.queues.get(message.queue)
+        if link in self._hosts and queue is not None and queue.name.startswith(TEMPORARY_PREFIX):
+            self._drop(queue)
+
     def _dropped(self, link: ClusterLink, message: m.DropRequest) -> None:
         try:
             queue = self._engine.topics.named(message.subscription.key)
             if queue is not None:
                 self._drop(queue)
             self._engine.gate.when_durable(
-                self._engine.journal.last_sequence, lambda: link.send(m.Settled(message.number, ""))
+                self._engine.journal.last_sequence, partial(_answer, link, message)
             )
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
@@ -410,7 +422,7 @@ class HomeService:
         if host is None or any(
             (remote := host.consumers.get(number)) is None or not remote.holds(tag) for number, tag in named
         ):
-            link.send(m.Settled(message.number, "it may have given the message to another consumer"))
+            _answer(link, message, "it may have given the message to another consumer")
             return
         transaction = Transaction()
         transaction.acknowledged = _take(host, message.acknowledged)
@@ -419,7 +431,7 @@ class HomeService:
         transaction.refused += given_up
         transaction.given_up.update(given_up)
         try:
-            self._engine.commit(transaction, lambda: link.send(m.Settled(message.number, "")))
+            self._engine.commit(transaction, partial(_answer, link, message))
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
         for delivery in transaction.acknowledged:
@@ -464,6 +476,7 @@ class _Sender:
     def __init__(self, engine: Engine, link: ClusterLink) -> None:
         self._engine = engine
         self._link = link
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[RemoteConsumer, Delivery]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._bodies = BlobSender(link, link.terms.call_timeout_s)
@@ -530,10 +543,15 @@ class _Sender:
                 remote.wish.consumer,
                 delivery.tag,
                 message.id,
-                max(expires - engine.now(), 1) if expires else 0,
+                self._loop.time() + (expires - engine.now()) / 1000 if expires else None,
                 m.Envelope.of(message, engine.settings.node_id),
             )
         )
+
+
+def _answer(link: ClusterLink, request: m.Request, reason: str = "") -> None:
+    """Answer a request of a host."""
+    link.send(m.Settled(request.number, reason, asyncio.get_running_loop().time()))
 
 
 def _take(host: Host, named: dict[int, tuple[int, ...]]) -> list[Delivery]:

@@ -20,8 +20,10 @@ forgotten. The clock is looked at before each delivery: no timer is trusted afte
 An acknowledgement or a refusal goes to the home at once, and what follows on its connection waits
 for the answer (``stomp.intake``). If the link ends first, nobody knows whether it happened.
 
-Expiry. The home says how long a message may live, and expires it: what comes to its end while it
-waits here is given back.
+Expiry. A home expires its messages. What comes to its end on the way, or while it waits here, is
+given back. Clocks of different brokers may show different times, so only one is looked at: each
+answer of a home tells what its clock shows after we have asked. A message never seems to live for
+longer than it does, and seems to live less long by a round trip at the most.
 
 A SUBSCRIBE to a topic or a temporary queue is answered when all linked live brokers have the
 subscription (``told``). The first message to a topic waits until each of them has told us of its
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -58,7 +61,7 @@ GIVE_BACK_S: Final = 1.0
 
 
 class _Waiting:
-    """A message that waits for room at its client; ``expires`` is on the loop's clock, 0: never."""
+    """A message that waits for room at its client; ``expires`` is on the loop's clock."""
 
     __slots__ = ("expires", "message", "tag")
 
@@ -227,7 +230,7 @@ class ConsumerParts:
         if not home.is_certain():
             home.give_up()
             return
-        while part.waiting and 0 < part.waiting[0].expires <= now:
+        while part.waiting and part.waiting[0].expires <= now:
             expired = part.waiting.popleft()
             home.let_go(expired.message)
             home.link.send(m.RemoteGiveBack(self.number, (expired.tag,), seen=False, pauses=False))
@@ -283,6 +286,9 @@ class Home:
         self._engine = homes.engine
         self._loop = asyncio.get_running_loop()
         self._lease_s = lease_s
+        self._greeted_at = self._loop.time()
+        self._clock_offset = -math.inf
+        """What must be added to the home's clock to have ours, or a little less."""
         self._bodies = _Bodies(self, self._engine)
         self._timer = self._loop.call_later(lease_s, self._look)
         link.proves = True
@@ -293,10 +299,15 @@ class Home:
         """Return whether we may still hold messages of this home."""
         return self.link.is_open and self._loop.time() < self.link.confirmed + self._lease_s
 
-    def greeted(self, lease_s: float) -> None:
+    def greeted(self, message: m.HomeGreeted) -> None:
         """Take the home's word on how long we may hold its messages."""
-        self._lease_s = min(lease_s, self._lease_s)
+        self._lease_s = min(message.lease_s, self._lease_s)
+        self._compare_clocks(self._greeted_at, message.at)
         self._arm()
+
+    def _compare_clocks(self, asked: float, at: float) -> None:
+        """Take in that the home's clock showed ``at`` after we had asked it, on our clock."""
+        self._clock_offset = max(self._clock_offset, asked - at)
 
     def give_up(self) -> None:
         """End the link, because the lease has ended."""
@@ -356,7 +367,7 @@ class Home:
         if part is None or part.is_over:  # the consumer has ended, and given it back by that
             self.let_go(opened)
             return
-        expires = self._loop.time() + message.lives_ms / 1000 if message.lives_ms else 0.0
+        expires = math.inf if message.expires is None else message.expires + self._clock_offset
         part.waiting.append(_Waiting(message.tag, opened, expires))
         part.parts.arrived(part)
 
@@ -393,7 +404,7 @@ class Home:
             return done  # and the end of the link ends the connection
         for one in concerned:
             one.unanswered += 1
-        answer.add_done_callback(partial(self._settled, done, concerned))
+        answer.add_done_callback(partial(self._settled, done, concerned, self._loop.time()))
         self._drop(named)
         return done
 
@@ -429,13 +440,19 @@ class Home:
             remote.part.look()
 
     def _settled(
-        self, done: asyncio.Future[None], concerned: Sequence[HomePart], answer: asyncio.Future[m.Reply]
+        self,
+        done: asyncio.Future[None],
+        concerned: Sequence[HomePart],
+        asked: float,
+        answer: asyncio.Future[m.Reply],
     ) -> None:
         for part in concerned:
             part.unanswered -= 1
         if answer.cancelled() or answer.exception() is not None:
             return  # the end of the link has ended the connection
         reply = answer.result()
+        if isinstance(reply, m.Settled):
+            self._compare_clocks(asked, reply.at)
         if isinstance(reply, m.Settled) and not reply.reason:
             if not done.done():
                 done.set_result(None)
@@ -553,6 +570,7 @@ class LinkedHomes:
         handlers[m.RemoteDelivery] = self._take_in
         handlers[m.BlobChunk] = self._take_in
         handlers[m.RemoteGone] = self._gone
+        handlers[m.ReplyWaits] = self._reply_waits
         membership.on_change.append(self._review)
         membership.on_unlinked.append(self._unlinked)
         service.on_told = self._look_at_waits
@@ -604,12 +622,9 @@ class LinkedHomes:
             answer.add_done_callback(lambda _: self._look_at_waits())
         return self._wait(lambda: all(answer.done() for answer in answers))
 
-    def knows_all_of(self, node_id: str) -> bool:
-        """Return whether a node has told us of its temporary queues: no others are there."""
-        return any(
-            member.node_id == node_id and self._service.has_told_all(member.name)
-            for member, _ in self._membership.neighbours.linked()
-        )
+    def knows(self, node_id: str) -> bool:
+        """Return whether the node belongs to the cluster: a reply for it can be kept."""
+        return any(member.node_id == node_id for member in self._membership.directory.known.values())
 
     def told(self) -> asyncio.Future[None] | None:
         """See ``InterestNews``; all that is not answered now is waited for."""
@@ -689,7 +704,7 @@ class LinkedHomes:
     def _greeted(self, link: ClusterLink, message: m.HomeGreeted) -> None:
         home = self._homes.get(link)
         if home is not None:
-            home.greeted(message.lease_s)
+            home.greeted(message)
 
     def _consumed(self, link: ClusterLink, message: m.RemoteConsumed) -> None:
         home = self._homes.get(link)
@@ -701,6 +716,10 @@ class LinkedHomes:
         home = self._homes.get(link)
         if home is not None:
             home.take_in(message)
+
+    def _reply_waits(self, link: ClusterLink, message: m.ReplyWaits) -> None:
+        if message.queue not in self.engine.queues:
+            link.send(m.ReplyUnwanted(message.queue))
 
     def _gone(self, link: ClusterLink, message: m.RemoteGone) -> None:
         home = self._homes.get(link)

@@ -363,6 +363,8 @@ class Forwarded(Reply, frozen=True):
 #                                               <-  Settled, once that is durable
 #     RemoteGiveBack, RemoteResume, RemoteEnd   ->
 #                                               <-  RemoteGone, if the home ends a consumer
+#                                               <-  ReplyWaits, in a queue that nobody asked for
+#     ReplyUnwanted, if it has ended            ->
 #
 # A link loses nothing unless it ends, so nothing here is repeated. When it ends, both sides forget
 # all of it; see ``cluster.home_service`` for when the home gives the messages to others.
@@ -379,9 +381,15 @@ class HomeGreeting(LinkMessage, frozen=True):
 
 
 class HomeGreeted(LinkMessage, frozen=True):
-    """The home's answer: the host may hold messages for ``lease_s``, perhaps less than offered."""
+    """The home's answer: the host may hold messages for ``lease_s``, perhaps less than offered.
+
+    ``at`` is the home's clock, as in ``Settled`` and ``RemoteDelivery``: what the host had asked
+    before, it had asked before that. So the host knows when a message expires at the latest,
+    however long that was under way.
+    """
 
     lease_s: Annotated[float, Meta(gt=0)]
+    at: float
 
 
 class RemoteConsume(LinkMessage, frozen=True):
@@ -416,14 +424,14 @@ class ConsumersTold(LinkMessage, frozen=True):
 class RemoteDelivery(LinkMessage, frozen=True):
     """A message for a consumer of the host, which holds it from now on.
 
-    ``record`` is its record at the home, and part of its message-id. It expires in ``lives_ms``, 0
-    for never: clocks may differ.
+    ``record`` is its record at the home, and part of its message-id. It expires when the home's
+    clock (of its loop) shows ``expires``; None: never.
     """
 
     consumer: int
     tag: int
     record: int
-    lives_ms: int
+    expires: float | None
     envelope: Envelope
 
 
@@ -449,6 +457,7 @@ class Settled(Reply, frozen=True):
     """They are settled, durably. With a ``reason`` none is: the home does not know them."""
 
     reason: str
+    at: float
 
 
 class RemoteGiveBack(LinkMessage, frozen=True):
@@ -481,6 +490,18 @@ class RemoteGone(LinkMessage, frozen=True):
 
     consumer: int
     reason: str
+
+
+class ReplyWaits(LinkMessage, frozen=True):
+    """The home has a reply for a temporary queue of the host that no consumer has asked for."""
+
+    queue: str
+
+
+class ReplyUnwanted(LinkMessage, frozen=True):
+    """That temporary queue has ended."""
+
+    queue: str
 
 
 class DropRequest(Request, frozen=True):
@@ -677,7 +698,7 @@ Any = (
     | LiveStopped | HandOver | BackupLeaving
     | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
-    | DropRequest
+    | ReplyWaits | ReplyUnwanted | DropRequest
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -836,7 +836,7 @@ class Engine:
         """Return the queues that want a message for a topic, or for a temporary queue.
 
         A message that was ``forwarded`` here goes to no other broker. A temporary queue that has
-        ended wants nothing.
+        ended wants nothing; where messages stay at home, another broker says that of its own.
         """
         if target.startswith(TOPIC_PREFIX):
             return (
@@ -845,6 +845,8 @@ class Engine:
         if not forwarded and (keeper := self.settings.keeper(target)) != target:
             return (self.queue(keeper),)
         temporary = self.queues.get(target)
+        if temporary is None and self._keeps(target):
+            temporary = self.queue(target)  # its broker may not have told us yet
         return () if temporary is None else (temporary,)
 
     def _bound_expiry(self, message: Message, holder: Queue) -> None:

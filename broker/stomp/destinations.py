@@ -121,6 +121,8 @@ class Destinations:
                 f"destination {destination[:128]!r} is no temporary queue of this broker (node-id "
                 f"{own_node}) or of one to which it forwards messages: reply at the broker that created it"
             )
+        if not is_known and self._engine.settings.stays_home:
+            self.demand_room()
         return destination
 
     def _own_temporary(self, destination: str) -> str:

@@ -55,8 +55,8 @@ def test_a_group_that_changes_its_owner_is_found(monkeypatch):
 def test_a_flag_lost_in_a_crash_is_found(monkeypatch):
     read = recovery.read
 
-    def trusting(records):
-        image = read(records)
+    def trusting(*given):
+        image = read(*given)
         image.least_deliveries = 0
         return image
 

@@ -8,8 +8,8 @@ from harness.interface import Dialect, Feed, Temporaries, Topics, Wishes
 from harness.systems.own.configuration import LOGIN, PASSCODE
 from stomp_protocol.client.feed import TOPOLOGY, nodes_by_name
 
-_FORWARDING: Final = frozenset({"replication", "shared-store", "standalone"})
-"""The policies under which brokers forward messages to each other."""
+_FORWARDING: Final = frozenset({"conventional", "replication", "shared-store", "standalone"})
+"""The policies under which clients get messages that other brokers took."""
 DIALECT: Final = Dialect(
     login=LOGIN,
     passcode=PASSCODE,

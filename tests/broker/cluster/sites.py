@@ -6,6 +6,7 @@ and a test says which answer to a bridge is lost, with the link.
 
 import asyncio
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 from stateful.pipe import Pipe
@@ -55,7 +56,7 @@ class Site:
         self.arrivals = Arrivals(engine, self.handlers, self.reached.__contains__)
 
     @classmethod
-    async def start(cls, name, volume=None, router=None, **address):
+    async def start(cls, name, volume=None, router=None, *, stays_home=False, **address):
         loop = asyncio.get_running_loop()
         volume = volume or MemoryVolume()
         journal, recovered = await Journal.open(volume, "journal")
@@ -63,7 +64,8 @@ class Site:
         table = {"match": "#", **{key.replace("_", "-"): value for key, value in address.items()}}
         parsed = config.validate({"broker": {"name": name}, "address-settings": [table]})
         seams = Seams(random.Random(name), lambda: EPOCH_S + loop.time())
-        engine = Engine(journal, recovered, gate, EngineSettings.of(parsed, name), seams, router)
+        settings = replace(EngineSettings.of(parsed, name), stays_home=stays_home)
+        engine = Engine(journal, recovered, gate, settings, seams, router)
         journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
         return cls(name, loop, volume, engine)
 

@@ -1,0 +1,449 @@
+"""Messages stay at their homes, and consumers at all brokers get them, each message once."""
+
+import asyncio
+
+import pytest
+from conventional import TTL_S, Cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stateful.machines import CHECKS, factor
+from stateful.virtual_loop import VirtualLoop
+
+from broker.cluster import homes
+from broker.core.consumer import Part
+from broker.core.properties import Properties
+from broker.core.selector import compile_selector
+from broker.core.subscription import Subscription
+from broker.core.transactions import Transaction
+
+
+def run(scenario, names="ab", **address):
+    async def whole():
+        cluster = Cluster(names, **address)
+        brokers = await cluster.start()
+        try:
+            await scenario(cluster, *brokers)
+        finally:
+            cluster.heal()
+            await cluster.stop()
+
+    loop = VirtualLoop()
+    try:
+        loop.run(whole())
+    finally:
+        loop.discard()
+    assert not loop.complaints, loop.complaints
+
+
+async def rest(seconds=0.2):
+    await asyncio.sleep(seconds)
+
+
+def test_a_consumer_gets_messages_of_all_homes_within_one_window_and_their_homes_settle_them():
+    async def scenario(_, a, b, c):
+        for home in (a, b, c):
+            await home.send(f"{home.name}1", f"{home.name}2")
+        client = b.consume(window=3)
+        await rest()
+        assert len(client.held) == 3
+        for text in list(client.held):
+            await client.ack(text)
+        await rest()
+        assert sorted(client.got) == ["a1", "a2", "b1", "b2", "c1", "c2"]
+        for text in list(client.held):
+            await client.ack(text)
+        assert not any(home.stored() for home in (a, b, c))
+
+    run(scenario, "abc")
+
+
+def test_what_a_client_refuses_is_refused_at_home_and_its_dead_letter_stays_there():
+    async def scenario(_, a, b):
+        await a.send("m")
+        client = b.consume()
+        await rest()
+        await client.nack("m")
+        await rest()
+        assert client.got == ["m", "m"]
+        assert client.held["m"].message.deliveries == 2
+        await client.nack("m")
+        await rest()
+        assert (a.stored(), a.stored("DLQ"), b.stored("DLQ")) == ([], ["m"], [])
+
+    run(scenario, max_delivery_attempts=2, dead_letter_address="DLQ")
+
+
+def test_groups_have_one_owner_and_selectors_choose_at_home():
+    async def scenario(_, a, b, c):
+        first = b.consume(window=10)
+        await rest()
+        second = c.consume(window=10)
+        await rest()
+        await a.send("1", group="g")
+        await rest()
+        owner = first if first.got else second
+        await a.send("2", "3", group="g")
+        await rest()
+        assert owner.got == ["1", "2", "3"]
+        red = c.consume("colours", selector=compile_selector("colour = 'red'"))
+        await rest()
+        await a.send("blue", queue="colours", headers=b"colour:blue\n")
+        await a.send("red", queue="colours", headers=b"colour:red\n")
+        await rest()
+        assert red.got == ["red"]
+
+    run(scenario, "abc")
+
+
+def test_large_bodies_travel_and_leave_nothing_at_the_consumers_broker():
+    async def scenario(_, a, b):
+        await a.send("large", size=300_000)
+        await a.send("small")
+        client = b.consume()
+        await rest(1)
+        assert client.got == ["large", "small"]
+        held = client.held["large"].message
+        assert await b.site.content(held) == await a.site.content(a.site.stored()[0])
+        await client.ack("large")
+        client.leave()
+        await rest(1)
+        assert not b.engine.large.store.stored
+        assert not a.engine.large.store.stored
+        assert a.stored() == ["small"]
+
+    run(scenario)
+
+
+def test_what_waits_for_a_client_without_room_goes_to_another_after_a_second():
+    async def scenario(_, a, b, c):
+        slow = b.consume(window=2)
+        await rest()
+        await b.send("own1", "own2")
+        await rest()
+        await a.send("1", "2")
+        await rest()
+        other = c.consume(window=10)
+        await rest(homes.GIVE_BACK_S / 2)
+        assert not other.got
+        await rest(2 * homes.GIVE_BACK_S)
+        assert other.got == ["1", "2"]
+        assert [delivery.message.deliveries for delivery in other.held.values()] == [1, 1]
+        await a.send("3")
+        await rest()
+        assert other.got[2:] == ["3"]
+        other.leave()
+        await rest()
+        for text in ("own1", "own2"):
+            await slow.ack(text)
+        await rest()
+        assert slow.got == ["own1", "own2", "1", "2"], "it asks again when it has room"
+
+    run(scenario, "abc")
+
+
+def test_a_message_that_expires_while_it_waits_is_expired_by_its_home():
+    async def scenario(_, a, b):
+        client = b.consume(window=1)
+        await rest()
+        await a.send("first")
+        now = a.engine.now()
+        await a.send("late", properties=Properties(expires=now + 500))
+        await rest()
+        assert client.got == ["first"]
+        await asyncio.sleep(0.5)
+        await client.ack("first")
+        await rest(2)
+        assert client.got == ["first"]
+        assert (a.stored(), a.stored("old")) == ([], ["late"])
+
+    run(scenario, expiry_address="old")
+
+
+@pytest.mark.parametrize("end", ["commit", "roll back", "leave"])
+def test_a_transaction_holds_messages_beyond_its_consumer(end):
+    async def scenario(_, a, b):
+        await a.send("1", "2")
+        client = b.consume(window=1)
+        await rest()
+        transaction = Transaction()
+        transaction.acknowledge([client.held.pop("1")])
+        await rest()
+        assert client.got == ["1", "2"], "the transaction makes room"
+        client.leave()
+        await rest()
+        ((home, part),) = transaction.take_remote().items()
+        if end == "commit":
+            await home.settle(part)
+        elif end == "roll back":
+            await home.settle(Part((), part.acknowledged))
+        else:
+            home.give_back(part.acknowledged)
+        await rest()
+        assert a.stored() == (["2"] if end == "commit" else ["1", "2"])
+        again = a.consume()
+        await rest()
+        assert again.got == a.stored()
+
+    run(scenario)
+
+
+def test_a_client_that_holds_a_message_of_a_lost_home_is_told_and_others_go_on():
+    async def scenario(cluster, a, b):
+        await a.send("m")
+        holder, other = b.consume(), b.consume()
+        await rest()
+        if other.held:
+            holder, other = other, holder
+        cluster.cut("a", "b", both=False)
+        await asyncio.sleep(TTL_S + 0.5)
+        assert "the link with broker a is lost" in holder.reason
+        assert not other.reason
+        local = a.consume()
+        await asyncio.sleep(TTL_S / 2)
+        assert not local.got, "b may hold it as long as the lease lasts"
+        await asyncio.sleep(2 * TTL_S)
+        assert local.got == ["m"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("how", ["stop", "restart"])
+def test_a_host_that_leaves_or_begins_another_life_gives_back_at_once(how):
+    async def scenario(_, a, b):
+        await a.send("m")
+        b.consume()
+        await rest()
+        local = a.consume()
+        if how == "stop":
+            await b.stop()
+        else:
+            await b.kill()
+            await rest()
+            assert not local.got
+            await b.start()
+        await rest()
+        assert local.got == ["m"]
+
+    run(scenario)
+
+
+def test_a_home_that_restarts_gives_nothing_out_before_all_others_have_greeted_it():
+    async def scenario(cluster, a, b, c):
+        await a.send("m")
+        client = b.consume()
+        await rest()
+        cluster.cut("a", "b")
+        await a.kill()
+        await a.start()
+        local = a.consume()
+        await asyncio.sleep(TTL_S / 2)
+        assert client.held
+        assert not local.got
+        await asyncio.sleep(2 * TTL_S)
+        assert client.reason
+        assert local.got == ["m"]
+        await c.kill()
+        await a.kill()
+        cluster.heal()
+        await c.start()
+        await a.start()
+        local = a.consume()
+        await asyncio.sleep(0.5)
+        assert local.got == ["m"], "all have greeted it"
+
+    run(scenario, "abc")
+
+
+def test_subscriptions_get_what_each_broker_took_also_after_the_link_was_lost():
+    async def scenario(cluster, a, b):
+        passing = b.engine.bind(Subscription("t", "passing"))
+        lasting = b.engine.bind(Subscription("t", "lasting", "client", durable=True))
+        clients = [b.consume(queue.name, window=9) for queue in (passing, lasting)]
+        told = b.engine.news.told()
+        assert told is not None
+        await told
+        assert a.engine.news.heard() is None
+        for broker in (a, b):
+            await broker.send(broker.name, queue="/topic/t")
+        await rest()
+        assert [sorted(client.got) for client in clients] == [["a", "b"]] * 2
+        for client in clients:
+            for text in list(client.held):
+                await client.ack(text)
+        cluster.cut("a", "b")
+        await asyncio.sleep(1.5 * TTL_S)
+        await a.send("later", queue="/topic/t")
+        cluster.heal()
+        await asyncio.sleep(1)
+        assert [client.got[2:] for client in clients] == [["later"]] * 2
+        for client in clients:
+            client.leave()
+        b.engine.drop(passing)
+        await rest()
+        assert passing.name not in a.engine.queues
+        assert a.stored(lasting.name) == ["later"]
+        b.engine.drop(lasting)
+        await b.engine.homes.drop(lasting.subscription)
+        assert lasting.name not in a.engine.queues
+
+    run(scenario)
+
+
+def test_a_later_claim_to_a_lasting_subscription_ends_the_earlier_consumer_anywhere():
+    async def scenario(_, a, b, c):
+        subscription = Subscription("t", "s", "client", durable=True)
+        first = b.consume(b.engine.bind(subscription).name, window=9)
+        await rest()
+        await a.send("m", queue="/topic/t")
+        await rest()
+        assert first.held
+        second = c.consume(c.engine.bind(subscription).name, window=9)
+        await rest()
+        assert "is consumed by" in first.reason
+        assert second.got == ["m"]
+        a.engine.homes.claim(a.engine.topics.named(subscription.key))
+        third = a.consume(subscription.queue, window=9)
+        await rest()
+        assert second.reason
+        assert third.got == ["m"]
+
+    run(scenario, "abc")
+
+
+def test_a_reply_waits_at_its_home_for_its_queue_through_restarts_and_ends_with_it():
+    async def scenario(cluster, a, b):
+        name = "/remote-temp-queue/b.replies"
+        b.engine.queue(name)
+        client = b.consume(name)
+        await b.engine.news.told()
+        cluster.cut("a", "b")
+        await asyncio.sleep(3 * TTL_S)
+        await a.send("reply", queue=name)
+        await a.kill()
+        await a.start()
+        assert a.stored(name) == ["reply"]
+        cluster.heal()
+        await rest(1)
+        assert client.got == ["reply"]
+        await client.ack("reply")
+        await b.kill()
+        await b.start()
+        await rest(1)
+        assert name not in a.engine.queues
+
+    run(scenario)
+
+
+# -------------------------------------------------------------------------------- drawn walks
+
+NAMES = "abc"
+names = st.sampled_from(NAMES)
+STEPS = st.one_of(
+    st.tuples(st.just("send"), names, st.none()),
+    st.tuples(st.just("send"), names, st.sampled_from(["g", "h"])),
+    st.tuples(st.just("consume"), names),
+    st.tuples(st.just("ack"), st.integers(0, 9)),
+    st.tuples(st.just("ack"), st.integers(0, 9)),
+    st.tuples(st.just("nack"), st.integers(0, 9)),
+    st.tuples(st.just("leave"), st.integers(0, 9)),
+    st.tuples(st.just("cut"), names, names, st.booleans()),
+    st.tuples(st.just("slow"), names),
+    st.tuples(st.just("heal")),
+    st.tuples(st.just("kill"), names),
+    st.tuples(st.just("restart"), names),
+    st.tuples(st.just("pass"), st.sampled_from([0.01, 0.3, TTL_S, 2.5 * TTL_S])),
+)
+
+
+class Walk:
+    """A drawn walk, and what clients know: what was sent, and what was settled for certain."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.count = 0
+        self.sent = []
+        self.acked = set()
+        self.unknown = set()
+        self.newest = {}
+        cluster.on_deliver = self.deliver
+
+    def deliver(self, client, text, delivery):
+        assert text not in self.acked, f"{text} is delivered again after its ack was answered"
+        group = delivery.message.group
+        if group is not None and delivery.message.deliveries == 1:
+            line, number = (client, text[0], group), int(text[1:])
+            assert number > self.newest.get(line, 0), f"{text} comes to one client after {self.newest[line]}"
+            self.newest[line] = number
+
+    async def take(self, step, *rest):
+        brokers = self.cluster.brokers
+        broker = brokers.get(rest[0]) if rest else None
+        if step == "send" and broker.is_up:
+            for _ in range(3):
+                self.count += 1
+                text = f"{broker.name}{self.count}"
+                await broker.send(text, group=rest[1])
+                self.sent.append(text)
+        elif step == "consume" and broker.is_up and len(broker.clients) < 3:
+            broker.consume(window=2)
+        elif step in ("ack", "nack"):
+            held = {text: client for client in self.cluster.clients for text in client.held}
+            if held:
+                text = sorted(held)[rest[0] % len(held)]
+                self.settle(held[text], text, step)
+        elif step == "leave" and self.cluster.clients:
+            self.cluster.clients[rest[0] % len(self.cluster.clients)].leave()
+        elif step == "cut" and rest[0] != rest[1]:
+            self.cluster.cut(rest[0], rest[1], both=rest[2])
+        elif step == "slow":
+            self.cluster.slow(rest[0], 0.4)
+        elif step == "heal":
+            self.cluster.heal()
+        elif step == "kill" and broker.is_up:
+            await broker.kill()
+        elif step == "restart" and not broker.is_up:
+            await broker.start()
+        elif step == "pass":
+            await asyncio.sleep(rest[0])
+
+    def settle(self, client, text, step):
+        if step == "ack":
+            self.unknown.add(text)
+            client.ack(text).add_done_callback(lambda _: self.acked.add(text))
+        else:
+            client.nack(text)
+
+    async def drain(self):
+        """Heal all, and consume what is left at one broker: all that is owed, and nothing else."""
+        self.cluster.heal()
+        for broker in self.cluster.brokers.values():
+            if not broker.is_up:
+                await broker.start()
+        await asyncio.sleep(4 * TTL_S)
+        for client in self.cluster.clients:
+            client.leave()
+        await asyncio.sleep(0.5)
+        last = self.cluster.brokers["b"].consume(window=1000)
+        await asyncio.sleep(4 * TTL_S)
+        owed = set(self.sent) - self.unknown
+        assert owed <= set(last.got), f"lost: {sorted(owed - set(last.got))}"
+        assert len(last.got) == len(set(last.got)), "delivered twice"
+        for text in list(last.held):
+            await last.ack(text)
+        assert not any(broker.stored() for broker in self.cluster.brokers.values())
+
+
+def walk(steps):
+    async def scenario(cluster, *_):
+        walk = Walk(cluster)
+        for step in steps:
+            await walk.take(*step)
+        await walk.drain()
+
+    run(scenario, NAMES, max_delivery_attempts=-1)
+
+
+@settings(max_examples=60 * factor(), deadline=None, suppress_health_check=CHECKS)
+@given(st.lists(STEPS, max_size=40))
+def test_nothing_is_lost_held_twice_or_given_out_of_order_whatever_happens(steps):
+    walk(steps)
