@@ -173,6 +173,14 @@ class Neighbours:
         """Return the link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
+    def accepted_by(self, address: str) -> ClusterLink | None:
+        """Return the open link that we dialled to a broker, once it has accepted us."""
+        accepted = (peer.link for peer in self._peers.values() if peer.is_accepted)
+        return next(
+            (link for link in accepted if link is not None and link.is_open and _connector(link) == address),
+            None,
+        )
+
     def broadcast(self, message: m.LinkMessage) -> None:
         """Tell every member we are linked with, once each."""
         accepted = [link for link in self.links if not link.connecting]
@@ -223,6 +231,7 @@ class Neighbours:
         self._opened(link)
 
     def _take(self, peer: Peer, link: ClusterLink, message: m.LinkMessage) -> None:
+        peer.is_accepted = True
         self.on_message(link, message)
         if isinstance(message, m.Members):
             peer.tried.set()  # The first message of the other side says which brokers it knows.
@@ -271,6 +280,11 @@ def _shared(section: ClusterSection) -> dict[str, str]:
     """Return the properties of the cluster connection that all brokers have in common."""
     hops = {} if section.max_hops == 1 else {"cluster.max-hops": str(section.max_hops)}
     return {"cluster.name": section.name, **hops}
+
+
+def _connector(link: ClusterLink) -> str:
+    assert link.member is not None, "the link is not open yet"
+    return link.member.connector
 
 
 def _quoted(value: str | None) -> str:

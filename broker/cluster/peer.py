@@ -34,6 +34,8 @@ class Peer:
     ) -> None:
         self.address = address
         self.link: ClusterLink | None = None
+        self.is_accepted = False
+        """True once the other broker has accepted the present link: something came over it."""
         self.tried = asyncio.Event()
         self._terms = terms
         self._section = section
@@ -104,6 +106,7 @@ class Peer:
 
     def _opened(self, link: ClusterLink) -> None:
         self.link = link
+        self.is_accepted = False
         self._last_error = ""
         self._on_open(self, link)
 
