@@ -36,11 +36,13 @@ announce it (``harness.interface.Event``).
 """
 
 RIVALS: Final = "rivals"
+MASTER: Final = "master-broker"
 
 TARGETS: Final = {
     **_TARGETS,
     **PARTS,
     RIVALS: "every live broker but the claimant",
+    MASTER: "the master broker of a conventional cluster",
 }
 """The words for targets, each with one line about it.
 
@@ -69,6 +71,10 @@ def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = N
     Raises UsageError if not.
     """
     here = [node for node in nodes if node.broker and pair in (None, node.pair)]
+    if target == MASTER:
+        if not any(node.master for node in here):
+            raise UsageError(f'target "{target}": no node is the master broker of this cluster (--master)')
+        return
     if target in TARGETS:
         if target not in (*_ROLES, *PARTS, RIVALS) and count_of(target, len(here)) < 1:
             raise UsageError(f'target "{target}": {len(here)} nodes have no {target}')
@@ -101,6 +107,8 @@ def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[st
         if player is None or (here and player not in here):
             raise CannotBeginError(f"no broker{f' of pair {pair}' if pair else ''} is known as {target} now")
         return (player,)
+    if target == MASTER:
+        return tuple(node.name for node in situation.nodes if node.master)
     if target == RIVALS:
         found = [name for name in situation.having("live", pair) if name != situation.parts.get("claimant")]
         if "claimant" not in situation.parts or not found:

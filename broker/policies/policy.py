@@ -54,11 +54,11 @@ class Succession(NamedTuple):
 class BrokerPolicy(abc.ABC):
     """A broker process from start to end.
 
-    ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing",
-    "stopping", "stopped". ``epoch`` grows with each change of it, so that two equal epochs prove
-    that nothing changed between. It begins with the clock, so that two lives of one broker never
-    show the same number. ``membership`` is our place in the cluster, None without [cluster].
-    ``reign`` exists while data is served.
+    ``role`` is one of "starting", "suspended", "live", "backup", "voting", "verifying",
+    "synchronizing", "stopping", "stopped". ``epoch`` grows with each change of it, so that two
+    equal epochs prove that nothing changed between. It begins with the clock, so that two lives of
+    one broker never show the same number. ``membership`` is our place in the cluster, None without
+    [cluster]. ``reign`` exists while data is served.
     """
 
     membership: Membership | None

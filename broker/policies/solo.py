@@ -61,8 +61,7 @@ class SoloPolicy(BrokerPolicy):
                 balancing.attach(live.engine)
             journal.on_failed = lambda error: self._fail(error, live, stopping)
             self._live = live
-            await live.open()
-            self.become("live")
+            await self._begin(live)
             await stopping.wait()
             self.become("stopping")
             if balancing is not None:
@@ -87,6 +86,11 @@ class SoloPolicy(BrokerPolicy):
         await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return Balancing(self.membership, node_id)
+
+    async def _begin(self, live: Live) -> None:
+        """Serve clients. Raises StartError and JournalFailedError, as ``Live.open``."""
+        await live.open()
+        self.become("live")
 
     def details(self) -> dict[str, Any]:
         """Return the policy's name: nothing is replicated."""

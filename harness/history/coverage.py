@@ -119,6 +119,8 @@ def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
         yield "several"
     if roles & {"slave", "instance"}:
         yield "backups"
+    if any(node.master for node in nodes):
+        yield "master"
     yield "files" if any(node.database is None for node in nodes) else "database"
     if grouped(workload):
         yield "groups"

@@ -68,6 +68,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None  # the node that must be live before this one is started for the first time
     announced: tuple[str, ...] = ()  # ports that peers use by the node's name and the announced number
     commands: tuple[str, ...] = ()  # an administrator's commands that its broker takes besides a stop
+    master: bool = False  # its broker keeps the record of the cluster's changes
     broadcasts: bool = False  # its broker sends datagrams to find others
     finds_by_files: bool = False  # its broker finds others by files in a directory that all share
     disk: bool = False  # its data lies on a breakable disk of its own, made by the environment if need be

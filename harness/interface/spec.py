@@ -77,6 +77,9 @@ class TestSpec(
         ),
     ] = "replication"
     pairs: Annotated[int, Field("Live-backup pairs", "--pairs", least=1, most=26)] = 3
+    master: Annotated[
+        str, Field("Node whose broker is the master broker of a conventional cluster", "--master", "none")
+    ] = ""
     environment: Annotated[
         str,
         Field(

@@ -239,6 +239,12 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
+    if spec.master and not any(node.master for node in nodes):
+        names = ", ".join(node.name for node in nodes)
+        raise UsageError(
+            f"--master {spec.master}: it is no node of this test ({names}), or brokers of system "
+            f"{system.name} with policy {spec.policy} have no master broker"
+        )
     workloads.placement.check(spec, nodes, workloads.registry.workloads_at_home(spec, system.dialect))
     if spec.environment == "attached" and spec.attached is None:
         raise UsageError("--environment attached: name the cluster by --attach FILE")

@@ -76,6 +76,11 @@ def run(capsys, *words):
             )
             for option in ("--share-topics", "--share-replies")
         ),
+        (["--master", "a1"], "with policy replication have no master broker"),
+        (
+            ["--policy", "conventional", "--pairs", "2", "--master", "c1"],
+            "--master c1: it is no node of this test (a1, b1)",
+        ),
         (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
         (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),

@@ -160,6 +160,7 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
         (Fault(kind="kill", start_s=1, target="lvie"), 'unknown target "lvie": did you mean "live"?'),
         (Fault(kind="kill", start_s=1, target="a1,a9"), 'unknown target "a9": there are a1, a2, all,'),
         (Fault(kind="kill", start_s=1, target="a1,a1"), 'target "a1,a1" names a node twice'),
+        (Fault(kind="kill", start_s=1, target="master-broker"), "no node is the master broker"),
         (Fault(kind="kill", start_s=1, shape="halves"), 'takes no shape, but has "halves"'),
         (Fault(kind="kill", start_s=1, options={"delay_ms": 1}), 'unknown option "delay_ms": there are pair'),
         (Fault(kind="kill", start_s=1, options={"pair": "z"}), 'unknown pair "z": there are a, b, c'),

@@ -1,23 +1,42 @@
-"""The policy of a broker of a conventional cluster (SUN): live alone, on a store of its own."""
+"""The policy of a broker of a conventional cluster (SUN): live alone, on a store of its own.
+
+If the cluster has a master broker, a broker is suspended until it has reached it for the first
+time since its start: it listens and refuses every client, because it does not know yet which
+destinations and durable subscriptions were made or dropped while it was away. A broker that loses
+its master later goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from broker.cluster.home_model import HomeModel
+from broker.cluster.link import ClusterLink
+from broker.cluster.master import MasterBroker
 from broker.config import BrokerConfig
+from broker.policies.live import Live
 from broker.policies.solo import SoloPolicy
 from broker.seams import Seams
 from broker.storage.database import Database
 from broker.storage.volume import Volume
 
+_log = logging.getLogger(__name__)
+
 
 class ConventionalPolicy(SoloPolicy):
-    """The policy "conventional"."""
+    """The policy "conventional"; ``master`` is the cluster's master broker."""
 
     name = "conventional"
+
+    def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
+        super().__init__(config, seams, volume)
+        section = config.ha_policy.conventional
+        assert section is not None, "the configuration has no table ha-policy.conventional"
+        assert self.membership is not None, "a conventional cluster without a [cluster] section"
+        self.master = MasterBroker(self.membership, section.master_broker)
 
     async def _join(self, node_id: str) -> HomeModel:
         """Take our place in the cluster; see ``SoloPolicy``."""
@@ -25,6 +44,56 @@ class ConventionalPolicy(SoloPolicy):
         await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return HomeModel(self.membership)
+
+    async def _begin(self, live: Live) -> None:
+        """Serve clients, or refuse them until the master is reached. Raises as ``Live.open``."""
+        if self.master.is_own:
+            _log.info("conventional: this broker is the master broker")
+        if self._may_serve():
+            await super()._begin(live)
+            return
+        live.server.admission = Suspension(self.master.address)
+        self.master.on_linked.append(self._reached)
+        await live.open()
+        if self._may_serve():
+            self._resume(live)
+        else:
+            _log.info(
+                "conventional: suspended: clients are refused until the master broker %s is reached",
+                self.master.address,
+            )
+            self.become("suspended")
+
+    def _may_serve(self) -> bool:
+        return not self.master.is_configured or self.master.is_own or self.master.link() is not None
+
+    def _reached(self, _: ClusterLink) -> None:
+        if self.role == "suspended" and self._live is not None:
+            _log.info("conventional: the master broker %s is reached", self.master.address)
+            self._resume(self._live)
+
+    def _resume(self, live: Live) -> None:
+        """Take in clients from now on."""
+        live.server.admission = None
+        self.become("live")
+
+
+class Suspension:
+    """The ``Admission`` of a suspended broker: it refuses every client."""
+
+    told = ""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+
+    def redirect_for(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        """Return why the client is refused; where it could go is not known."""
+        del headers
+        reason = (
+            f"suspended: this broker has not reached its master broker {self._master} since it started; "
+            "connect again later, or to another broker"
+        )
+        return reason, ""
 
 
 def create(

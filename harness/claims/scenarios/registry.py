@@ -49,7 +49,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *topics.SCENARIOS,
 )
 
-OTHERS_ONLY: Final[tuple[Scenario, ...]] = (*clusters.OTHERS_ONLY, *joining.OTHERS_ONLY)
+OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY
 """The scenarios that brokers of own cannot run yet; each says what they lack."""
 
 PROBES: Final[tuple[Probe, ...]] = (

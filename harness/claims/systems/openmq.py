@@ -279,7 +279,7 @@ CLAIMS: Final = SystemClaims(
                 60.0,
                 fault("late-start", 0.0, 8.0, suspends=("b1", "c1")),
                 nodes=nodes,
-                load={"policy": "conventional"},
+                load={"policy": "conventional", "master": ""},
                 besides=besides,
             )
             for case, nodes, besides in (

@@ -150,6 +150,7 @@ class OwnSystem(AdminClients):
                 after=policy.after(pair, number),
                 database=database,
                 commands=policy.commands,
+                master=policy.has_master and f"{pair}{number}" == spec.master,
                 broadcasts="group-address" in groups,
                 finds_by_files="jgroups-file" in groups,
             )

@@ -10,6 +10,7 @@ from mutants.refuters.refuter import FORGETS, Refuter, begins_without, without
 
 _BALANCING: Final = "broker/cluster/balancing.py"
 _REDISTRIBUTION: Final = "broker/cluster/redistribution.py"
+_CONVENTIONAL: Final = "broker/policies/conventional/policy.py"
 _BRIDGE: Final = "broker/cluster/bridge.py"
 _REQUESTS: Final = "        reply = await link.call(\n            m.PassRequest("
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
@@ -239,12 +240,19 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV6-none": without(
         "a broker is suspended until it is linked with both others",
         "broker/policies/solo.py",
-        "            await live.open()\n",
-        '            self.become("suspended")\n'
-        "            while len([*self.membership.neighbours.linked()]) < 2:\n"
-        "                await asyncio.sleep(0.1)\n"
-        "            await live.open()\n",
+        "        await live.open()\n",
+        '        self.become("suspended")\n'
+        "        while len([*self.membership.neighbours.linked()]) < 2:\n"
+        "            await asyncio.sleep(0.1)\n"
+        "        await live.open()\n",
         fails="b1 live after start",
+    ),
+    "CV6-suspended": without(
+        "no broker is ever suspended",
+        _CONVENTIONAL,
+        "return not self.master.is_configured or self.master.is_own or",
+        "return True or",
+        fails="b1 suspended after start",
     ),
     "CL1-off": without(
         "OFF forwards messages as ON_DEMAND does",

@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from harness.interface import Address, NodePlan
+from harness.interface import Address, Event, NodePlan
+from harness.systems.own.policies.event import event, needing
 from harness.systems.own.policies.policy import Policy
 from harness.systems.own.policies.standalone import CONFIGURED
+
+_SECTION: Final = "ha-policy.conventional."
+
+_EVENTS: Final[Mapping[str, Event]] = needing(
+    "master",
+    {
+        "master/begun": event(
+            "the master broker of a conventional cluster began",
+            r"conventional: this broker is the master broker$",
+        ),
+        "master/awaited": event(
+            "a broker was suspended until it reached its master broker", r"conventional: suspended: "
+        ),
+        "master/reached": event(
+            "a suspended broker reached its master broker",
+            r"conventional: the master broker \S+ is reached$",
+        ),
+    },
+)
 
 
 class Conventional(Policy):
     """A policy with brokers that each have a disk of their own, and serve consumers of all."""
 
     name = "conventional"
+    events = _EVENTS
+    has_master = True
     description = "brokers that each keep what they took, and serve consumers at the others (Sun MQ)"
     configured = (CONFIGURED,)
 
     def defaults(
         self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
     ) -> Mapping[str, Any]:
-        """Return the list of all brokers, which takes the place of static connectors."""
+        """Return the list of all brokers, which takes the place of static connectors.
+
+        The master broker is named as well, if the test has one.
+        """
         del node, hosts
         return {
             "cluster.message-load-balancing": "OFF",
             "cluster.static-connectors": [],
-            "ha-policy.conventional.broker-list": [f"{one.name}:{one.ports['cluster']}" for one in nodes],
+            f"{_SECTION}broker-list": [_connector(one) for one in nodes],
+            f"{_SECTION}master-broker": "".join(_connector(one) for one in nodes if one.master),
         }
+
+
+def _connector(node: NodePlan) -> str:
+    return f"{node.name}:{node.ports['cluster']}"

@@ -16,6 +16,8 @@ class Policy:
     description: ClassVar[str]
     by_role: ClassVar[bool] = False
     """Whether its section of ``broker.toml`` has a part for each role."""
+    has_master: ClassVar[bool] = False
+    """Whether one of its brokers may be the master broker."""
     on_store: ClassVar[bool] = False
     """Whether the brokers of a pair share a directory."""
     machines: ClassVar[tuple[str, ...]] = ()
