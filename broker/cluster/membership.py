@@ -49,6 +49,7 @@ class Membership:
             incarnation=0,
             version=0,
             activation=0,
+            newest=m.VERSION,
         )
         self.neighbours = Neighbours(config, section, seams, lambda: self.own)
         self.neighbours.on_open = self._opened

@@ -83,6 +83,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     It takes over, or asks to, as soon as it notices that its live is gone.
     """
+    newest: int = 0
+    """The newest version of this protocol that the broker speaks; 0 if it does not say so."""
 
     @property
     def life(self) -> tuple[str, int]:

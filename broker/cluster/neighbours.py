@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from broker.cluster import messages as m
-from broker.cluster.link import ClusterLink, Terms
+from broker.cluster.broker_list import loopback_problem, version_problem
+from broker.cluster.link import ClusterLink, LinkRefusedError, Terms
 from broker.cluster.peer import Peer
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, ConfigurationError
 from broker.seams import Seams
 from broker.section import ClusterSection
 from broker.start_error import StartError
+from broker.strangers import printable
 from broker.tls import Layer
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,10 @@ class Neighbours:
         self.links: dict[ClusterLink, None] = {}
         """The links with members, whoever dialled, in the order in which they were opened."""
         self._section = section
+        self._conventional = config.ha_policy.conventional
+        self._loopbacks: dict[str, str] = {}
+        """The addresses that lead to a loopback address, each with the problem in words."""
+        self._path = config.path or "broker.toml"
         self._seams = seams
         self._own = own
         self._peers: dict[str, Peer] = {}
@@ -91,6 +97,10 @@ class Neighbours:
             if expected.get(name) != shared.get(name):
                 their_value, our_value = (_quoted(values.get(name)) for values in (shared, expected))
                 return f"{name} is {their_value} at {member.name} and {our_value} at {own_name}"
+        section = self._conventional
+        if section is not None:
+            loopback = self._loopbacks.get(member.connector, "")
+            return loopback or version_problem(section, self._own(), member)
         if not self._is_listed(member.connector):
             return (
                 f"{member.connector} of {member.name} is not in cluster.static-connectors of {own_name}, "
@@ -101,9 +111,16 @@ class Neighbours:
     async def start(self) -> None:
         """Listen, and dial the static connectors.
 
-        Raises StartError when it cannot listen at the address.
+        Raises StartError when it cannot listen at the address, ConfigurationError if the connector
+        of a conventional cluster is a loopback address.
         """
         section = self._section
+        try:
+            await self._check_target(section.connector, self._seams.resolve(section.connector))
+        except LinkRefusedError as error:
+            raise ConfigurationError(f"{self._path}: cluster.connector: {error}") from None
+        except (OSError, ValueError):
+            pass  # The name is not known here: other brokers see where it leads.
         try:
             self._listener = await asyncio.get_running_loop().create_server(
                 self._take_in, section.host, section.port
@@ -115,6 +132,24 @@ class Neighbours:
             ) from None
         for address in section.static_connectors:
             self.dial(address)
+
+    async def _check_target(self, address: str, target: tuple[str, int]) -> None:
+        """Raise LinkRefusedError if an announced address leads to a loopback address.
+
+        A conventional cluster may allow that. Raises OSError if the name is not known.
+        """
+        if self._conventional is None or self._conventional.allow_loopback:
+            return
+        if problem := await loopback_problem(address, target):
+            self._loopbacks[address] = problem
+            self._part_from(address, problem)
+            raise LinkRefusedError(problem)
+        self._loopbacks.pop(address, None)
+
+    def _part_from(self, address: str, reason: str) -> None:
+        """End all links with the broker of that connector, and tell it the reason."""
+        for link in [link for link in self.links if _connector(link) == address]:
+            link.refuse(reason)
 
     @property
     def port(self) -> int:
@@ -200,7 +235,9 @@ class Neighbours:
             if answers:
                 peer.hurry()
         elif self.may_dial(address) and not self._stopped:
-            self._peers[address] = Peer(address, self.terms, self._section, self._seams, self._dialled)
+            self._peers[address] = Peer(
+                address, self.terms, self._section, self._seams, self._dialled, self._check_target
+            )
 
     def forget(self, address: str) -> None:
         """Stop dialling the broker at an address, unless it is a static connector."""
@@ -226,18 +263,26 @@ class Neighbours:
             peer.retire()  # The address is another name for a broker that is dialled under its own.
             return
         link.on_message = lambda message: self._take(peer, link, message)
-        link.on_closed = lambda reason: self._lost(link, reason)
-        _log.info("cluster: linked with %s (%s)", member.name, member.role)
+        link.on_closed = lambda reason: self._lost(peer, link, reason)
+        if not peer.refusal:
+            _log.info("cluster: linked with %s (%s)", member.name, member.role)
         self._opened(link)
 
     def _take(self, peer: Peer, link: ClusterLink, message: m.LinkMessage) -> None:
         peer.is_accepted = True
+        if peer.refusal:
+            peer.refusal = ""
+            _log.info("cluster: linked with %s", link.peer)
         self.on_message(link, message)
         if isinstance(message, m.Members):
             peer.tried.set()  # The first message of the other side says which brokers it knows.
 
-    def _lost(self, link: ClusterLink, reason: str) -> None:
-        _log.info("cluster: link with %s lost: %s", link.peer, reason)
+    def _lost(self, peer: Peer, link: ClusterLink, reason: str) -> None:
+        if peer.is_accepted or not reason.startswith("refused: "):
+            _log.info("cluster: link with %s lost: %s", link.peer, reason)
+        elif reason != peer.refusal:
+            peer.refusal = reason
+            _log.warning("cluster: cannot connect to broker %s: %s", peer.address, printable(reason))
         self._closed(link)
 
     def _take_in(self) -> asyncio.Protocol:

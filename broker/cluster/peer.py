@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from broker.cluster.link import ClusterLink, LinkError, LinkRefusedError, Terms, connect
 from broker.seams import Seams
@@ -21,7 +21,8 @@ class Peer:
     """Keeps a link to the broker that answers at ``address`` (logical), until ``stop``.
 
     ``tried`` is set when the first attempt has ended, successfully (the other broker has said whom
-    it knows) or not. ``on_open`` is called with each new link before any message is delivered.
+    it knows) or not. ``on_open`` is called with each new link before any message is delivered, and
+    ``check`` before each attempt with the address and where it leads; it may raise LinkError.
     """
 
     def __init__(
@@ -31,16 +32,20 @@ class Peer:
         section: ClusterSection,
         seams: Seams,
         on_open: Callable[[Peer, ClusterLink], None],
+        check: Callable[[str, tuple[str, int]], Awaitable[None]],
     ) -> None:
         self.address = address
         self.link: ClusterLink | None = None
         self.is_accepted = False
         """True once the other broker has accepted the present link: something came over it."""
+        self.refusal = ""
+        """Why the other broker refused the last link after its handshake; "" if it did not."""
         self.tried = asyncio.Event()
         self._terms = terms
         self._section = section
         self._seams = seams
         self._on_open = on_open
+        self._check = check
         self._hurry = asyncio.Event()
         self._last_error = ""
         self._task = asyncio.create_task(self._run(), name=f"link to {address}")
@@ -69,9 +74,11 @@ class Peer:
             attempts += 1
             self._hurry.clear()
             try:
+                target = self._seams.resolve(self.address)
+                await self._check(self.address, target)
                 link = await connect(
                     self._terms,
-                    self._seams.resolve(self.address),
+                    target,
                     "cluster",
                     opened=self._opened,
                     # An attempt at a dead address must not take longer than a lost link is noticed.
@@ -92,6 +99,8 @@ class Peer:
                 self._never_linked = False
                 await link.ended.wait()
                 self.tried.set()
+                if not self.is_accepted:  # Do not try again at once: it answers, but refuses us.
+                    self._hurry.clear()
             jitter = 0.5 + self._seams.random.random() / 2
             try:
                 async with asyncio.timeout(wait_s * jitter):

@@ -68,8 +68,12 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
 
     @property
     def shared(self) -> dict[str, str]:
-        """The properties of the policy that all brokers of a cluster have in common."""
-        return {} if self.chosen is None else self.chosen.shared
+        """The properties of the policy that all brokers of a cluster have in common.
+
+        ``ha-policy`` is the policy's family.
+        """
+        section = self.chosen or PolicySection()
+        return {"ha-policy": section.family, **section.shared}
 
     def problem(self, cluster: ClusterSection | None, database: DatabaseStoreSection | None) -> str:
         """Return what is wrong with the table; "" if it has one policy and all that it needs."""

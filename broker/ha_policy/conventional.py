@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -20,6 +20,8 @@ class ConventionalSection(PolicySection, frozen=True, kw_only=True):
     there.
     """
 
+    family: ClassVar[str] = "conventional"
+
     broker_list: Annotated[tuple[Address, ...], Meta(min_length=1)]
     """The ``cluster.connector`` of each broker of the cluster, in any order.
 
@@ -36,6 +38,13 @@ class ConventionalSection(PolicySection, frozen=True, kw_only=True):
     """A name that all brokers of the cluster have in common; it may be left out.
 
     In the document it is imq.cluster.clusterid.
+    """
+    allow_loopback: bool = False
+    """Whether a connector may lead to a loopback address, such as 127.0.0.1.
+
+    For clusters on one machine. Otherwise this broker does not start if its own connector does,
+    and is linked with no broker whose connector does: on another machine that address would lead
+    to another broker, or to none.
     """
 
     @property

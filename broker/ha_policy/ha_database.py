@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -18,6 +18,8 @@ class HaDatabaseSection(PolicySection, frozen=True, kw_only=True):
 
     Shorter times notice a failure sooner and suspect more brokers that have not failed.
     """
+
+    family: ClassVar[str] = "ha-database"
 
     cluster_id: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
     """The same for all brokers that share the store (imq.cluster.clusterid)."""

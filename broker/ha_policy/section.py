@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from broker.ha_policy.database_store import DatabaseStoreSection
 from broker.section import ClusterSection, Section
 
@@ -16,6 +18,9 @@ class PolicySection(Section, frozen=True, kw_only=True):
         The directory is ``broker.data-directory``.
         """
         return None
+
+    family: ClassVar[str] = "multi-instance, replication, shared-store or standalone"
+    """The policies that brokers of one cluster may have, as people are told."""
 
     @property
     def shared(self) -> dict[str, str]:

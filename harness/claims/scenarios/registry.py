@@ -18,6 +18,7 @@ from harness.claims.scenarios import (
     ha_database_admin_probes,
     ha_database_probes,
     joining,
+    membership_probes,
     multi_instance,
     multi_instance_probes,
     replication,
@@ -59,6 +60,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *file_system_probes.PROBES,
     *shared_store_probes.PROBES,
     *cluster_probes.PROBES,
+    *membership_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
@@ -69,7 +71,7 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "LO": (9, "live-only and scale-down (AMQ 17.3.4)"),
     "CO": (2, "colocated (AMQ 17.3.5)"),
     "CL": (21, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
-    "CV": (16, "conventional clusters (SUN, CAPS)"),
+    "CV": (19, "conventional clusters (SUN, CAPS)"),
     "HA": (11, "high availability on a shared database (SUN)"),
     "MI": (6, "multi-instance (WMQ)"),
 }

@@ -9,6 +9,7 @@ import pytest
 from members import Hub, linked, until
 
 from broker import config
+from broker.cluster import broker_list
 from broker.cluster import messages as m
 from broker.cluster.membership import Membership
 from broker.seams import Seams
@@ -54,7 +55,7 @@ def test_the_brokers_of_a_chain_are_linked_with_their_neighbours_only(caplog):
             c = await hub.add("c", "b")
             await hub.add("d", "a", "c")
             await until(lambda: linked(b) == {"a", "c"}, "b is linked with both")
-            await until(lambda: len(caplog.messages) == 2, "a and c refuse d")
+            await until(lambda: len(caplog.messages) == 4, "a and c refuse d, which says so")
             assert linked(a) == linked(c) == {"b"} == {*a.directory.known} == {*c.directory.known}
 
     with caplog.at_level(logging.WARNING):
@@ -299,30 +300,45 @@ ON_A_DATABASE = {
     "database-store": {"url": "sqlite:s"},
 }
 CLUSTER_ID = "ha-policy.ha-database.cluster-id"
+FAMILY = "multi-instance, replication, shared-store or standalone"
+BLUE = {"cluster.name": "blue", "ha-policy": FAMILY}
+LISTED = {"broker-list": ["a:1", "b:1", "c:1"]}
+CONVENTIONAL = {"ha-policy": {"conventional": LISTED}}
 
 
 def test_a_broker_on_a_shared_database_links_only_with_those_of_its_cluster_id():
-    assert neighbours("a", **ON_A_DATABASE).terms.shared == {"cluster.name": "blue", CLUSTER_ID: "c1"}
-    assert neighbours("b").terms.shared == {"cluster.name": "blue"}
+    shared = {"cluster.name": "blue", "ha-policy": "ha-database", CLUSTER_ID: "c1"}
+    assert neighbours("a", **ON_A_DATABASE).terms.shared == shared
+    assert neighbours("b").terms.shared == BLUE
 
 
 @pytest.mark.parametrize(
     ("sections", "theirs", "reason"),
     [
-        ({}, {"cluster.name": "blue"}, ""),
-        ({}, {"cluster.name": "green"}, "cluster.name is 'green' at b and 'blue' at a"),
-        (ON_A_DATABASE, {"cluster.name": "blue"}, f"{CLUSTER_ID} is not set at b and 'c1' at a"),
+        ({}, BLUE, ""),
+        ({}, {**BLUE, "cluster.name": "green"}, "cluster.name is 'green' at b and 'blue' at a"),
+        (
+            ON_A_DATABASE,
+            {**BLUE, "ha-policy": "ha-database"},
+            f"{CLUSTER_ID} is not set at b and 'c1' at a",
+        ),
+        (
+            CONVENTIONAL,
+            {"cluster.name": "blue", "ha-policy": "ha-database", CLUSTER_ID: "c1"},
+            "ha-policy is 'ha-database' at b and 'conventional' at a",
+        ),
+        ({}, {**BLUE, "ha-policy": "conventional"}, f"ha-policy is 'conventional' at b and '{FAMILY}' at a"),
         (
             {"cluster": {"max-hops": 3}},
-            {"cluster.name": "blue"},
+            BLUE,
             "cluster.max-hops is not set at b and '3' at a",
         ),
         (
             {"cluster": {"allow-direct-connections-only": True, "static-connectors": ["c:1"]}},
-            {"cluster.name": "blue"},
+            BLUE,
             "b:1 of b is not in cluster.static-connectors of a, which allows direct connections only",
         ),
-        ({}, {"cluster.name": "blue", CLUSTER_ID: "c1"}, f"{CLUSTER_ID} is 'c1' at b and not set at a"),
+        ({}, {**BLUE, CLUSTER_ID: "c1"}, f"{CLUSTER_ID} is 'c1' at b and not set at a"),
     ],
 )
 def test_a_broker_that_differs_is_refused_by_the_name_of_the_property(sections, theirs, reason):
@@ -330,7 +346,57 @@ def test_a_broker_that_differs_is_refused_by_the_name_of_the_property(sections, 
     assert neighbours("a", **sections).refusal(member, theirs) == reason
 
 
+@pytest.mark.parametrize(
+    ("master", "newest", "reason"),
+    [
+        ("b:1", 0, ""),
+        ("a:1", 1, ""),
+        ("c:1", 1, ""),
+        ("c:1", -1, ""),
+        ("", -1, "in a cluster without a master broker all brokers must have the same version"),
+        ("a:1", -1, "no broker may be older than the master broker, a"),
+        ("b:1", 1, "no broker may be older than the master broker, b"),
+    ],
+)
+def test_a_broker_that_is_older_than_its_master_is_refused(master, newest, reason):
+    ours = neighbours("a", **{"ha-policy": {"conventional": {**LISTED, "master-broker": master}}})
+    version = m.VERSION + newest
+    member = m.Member("b", None, "live", "b:1", "b:2", None, 1, 1, 0, newest=version)
+    versions = f"b has version {version} of the cluster protocol, a {m.VERSION}: "
+    assert ours.refusal(member, ours.terms.shared) == (reason and versions + reason)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1"])
+def test_an_address_that_leads_to_a_loopback_address_is_judged_by_where_it_leads(host):
+    problem = asyncio.run(broker_list.loopback_problem("b:1", (host, 1)))
+    assert problem.startswith("b:1 leads to ")
+    assert "a loopback address" in problem
+
+
+def test_an_address_of_a_network_is_none_that_leads_back():
+    assert asyncio.run(broker_list.loopback_problem("b:1", ("192.0.2.1", 1))) == ""
+
+
 def test_a_broker_dials_every_address_but_its_own():
     ours = neighbours("a")
     assert ours.may_dial("b:1")
     assert not ours.may_dial("a:1")
+
+
+def test_a_broker_that_is_refused_after_the_handshake_says_so_once_and_does_not_try_at_once(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            await hub.add("a", "c", allow_direct_connections_only=True)
+            b = await hub.add("b", "a", retry_interval=50)
+            ended = []
+            b.on_unlinked.append(lambda _: ended.append(asyncio.get_running_loop().time()))
+            await until(lambda: len(ended) == 6, "b was refused six times")
+            assert ended[-1] - ended[0] >= 5 * 0.025  # a wait is at least half of the interval
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    refused = [
+        line for line in caplog.messages if line.startswith("cluster: cannot connect to broker a:61616")
+    ]
+    assert len(refused) == 1
+    assert len([line for line in caplog.messages if line.startswith("cluster: linked with a")]) == 1

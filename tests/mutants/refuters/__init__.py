@@ -12,6 +12,7 @@ from mutants.refuters import (
     client_failover,
     clusters,
     ha_database,
+    membership,
     multi_instance,
     replication,
     shared_store,
@@ -31,6 +32,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **transactions.REFUTERS,
     **subscriptions.REFUTERS,
     **clusters.REFUTERS,
+    **membership.REFUTERS,
     **client_failover.REFUTERS,
     **topics.REFUTERS,
 }

@@ -50,6 +50,7 @@ class Conventional(Policy):
         return {
             "cluster.message-load-balancing": "OFF",
             "cluster.static-connectors": [],
+            f"{_SECTION}allow-loopback": True,
             f"{_SECTION}broker-list": [_connector(one) for one in nodes],
             f"{_SECTION}master-broker": "".join(_connector(one) for one in nodes if one.master),
         }
