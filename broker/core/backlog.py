@@ -11,6 +11,9 @@ line, so that order is what it would have been.
 A page is cut from the oldest of the tail, so that what is left of it goes on waiting behind. While
 all memory together is full (``paging``) pages are cut from anywhere, and messages come back from
 the lanes to the front.
+
+A message that was prepared before a start is a ``Message`` that is ``held``: it keeps its place
+here, and no page is cut from it, so that its record says where it is.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import is_not
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from broker.core.message import DELIVERIES, Message, block, decode, decode_counts, stored_size
 from broker.core.pages import Page
@@ -52,7 +55,7 @@ class Backlog:
     __slots__ = ("_count", "_front", "_tail", "least_deliveries", "size", "tail_size")
 
     def __init__(
-        self, line: Iterable[Record | Page] = (), *, size: int = 0, least_deliveries: int = 0
+        self, line: Iterable[Loose | Page] = (), *, size: int = 0, least_deliveries: int = 0
     ) -> None:
         self.least_deliveries = least_deliveries
         self.size = self.tail_size = size
@@ -82,13 +85,15 @@ class Backlog:
         self.size += message.size
         self.tail_size += message.size
 
-    def adopt(self, item: Record | Page, *, least_deliveries: int) -> None:
+    def adopt(self, item: Loose | Page, *, least_deliveries: int) -> None:
         """What came with the journal of another broker."""
         if isinstance(item, Page):
             self._cut()
             self._front.append(item)
             self._count += item.left
             self.tail_size = 0
+        elif isinstance(item, Message):
+            self.append(item)
         else:
             self.append(restore(item, least_deliveries=least_deliveries))
 
@@ -113,13 +118,36 @@ class Backlog:
         self.size -= message.size
         return message
 
-    def put(self, page: Page, messages: Sequence[Message]) -> None:
-        """The next page was read: these, which are all that is left of it, take its place."""
-        assert self._front[0] is page, "not the next page"
-        self._front.popleft()
-        self._front.extendleft(reversed(messages))
+    def put(self, page: Page, messages: Sequence[Message]) -> bool:
+        """Put what was read of a page, all that is left, in its place; False if it is not here."""
+        front = self._front
+        place = next((place for place, item in enumerate(front) if item is page), None)
+        if place is None:
+            return False
+        front.rotate(-place)
+        front.popleft()
+        front.extendleft(reversed(messages))
+        front.rotate(place)
         self._count += len(messages) - page.left
         self.size += sum(message.size for message in messages)
+        return True
+
+    def remove(self, message: Message) -> None:
+        """Take out a message that is held."""
+        if message in self._tail:
+            self._tail.remove(message)
+            self.tail_size -= message.size
+        else:
+            self._front.remove(message)
+        self._count -= 1
+        self.size -= message.size
+
+    def take_held(self) -> list[Message]:
+        """Take out all messages that are held, oldest first."""
+        messages = [item for item in self.items() if _is_held(item)]
+        for message in messages:
+            self.remove(message)
+        return messages
 
     @property
     def ahead(self) -> bool:
@@ -137,11 +165,15 @@ class Backlog:
         """So many bytes of messages, or all of the tail: what the next page will hold.
 
         All of one block of ids: a page has one place in the line, and what was taken over from
-        another broker may belong between two blocks of ours.
+        another broker may belong between two blocks of ours. None of them is held: those that the
+        tail begins with are not of the tail any more.
         """
         run: list[Loose] = []
+        while self._tail and _is_held(self._tail[0]):
+            self.tail_size -= size_of(self._tail[0])
+            self._front.append(self._tail.popleft())
         for item in self._tail:
-            if size <= 0 or (run and block(item.id) != block(run[0].id)):
+            if size <= 0 or (run and block(item.id) != block(run[0].id)) or _is_held(item):
                 break
             run.append(item)
             size -= size_of(item)
@@ -196,11 +228,12 @@ class Backlog:
         size = 0
         for item in self._front:
             last = run[-1].id if run else 0
-            if isinstance(item, Page) or size >= most or (run and not _follows(last, item.id)):
+            stays = isinstance(item, Page) or _is_held(item)
+            if stays or size >= most or (run and not _follows(last, item.id)):
                 if size >= least:
                     break
                 run, size = [], 0
-            if isinstance(item, Page):
+            if isinstance(item, Page) or stays:
                 continue
             if not run and size_of(item) <= kept_bytes:
                 kept_bytes -= size_of(item)
@@ -223,6 +256,11 @@ class Backlog:
     def _cut(self) -> None:
         self._front.extend(self._tail)
         self._tail.clear()
+
+
+def _is_held(item: Loose | Page) -> TypeGuard[Message]:
+    """Return whether this is a message that was prepared before the start."""
+    return isinstance(item, Message) and item.held
 
 
 def _begins(line: Sequence[Loose | Page], run: Sequence[Loose]) -> bool:

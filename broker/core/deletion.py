@@ -65,6 +65,6 @@ async def delete(
             return purged
         await engine.flushed()  # what is on its way arrives
     raise QueueInUseError(
-        f"queue {name!r} is not empty: producers send to it, or transactions hold {queue.size} bytes of "
-        f"it; {purged} messages were removed"
+        f"queue {name!r} is not empty: producers send to it, or open or prepared transactions hold "
+        f"{queue.size} bytes of it; {purged} messages were removed"
     )

@@ -12,7 +12,7 @@ record and a queue of its own, and sees nothing of this.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.queue import Queue
@@ -23,17 +23,20 @@ from broker.turn_budget import REMOVAL, TurnBudget
 class Dropped:
     """From ``add`` until nothing of a queue is left.
 
-    ``purge`` deletes what waits in a queue, a slice with each step; ``forget`` deletes its records.
+    ``read`` reads its pages with messages of prepared transactions, which stay. ``purge`` deletes
+    what waits in a queue, a slice with each step; ``forget`` deletes its records.
     """
 
     def __init__(
         self,
+        read: Callable[[Queue], Awaitable[None]],
         purge: Callable[[Queue], Iterator[int]],
         forget: Callable[[Queue], object],
         budget: TurnBudget,
     ) -> None:
         self._budget = budget
         self.queues: dict[Queue, None] = {}
+        self._read = read
         self._purge = purge
         self._forget = forget
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -58,6 +61,7 @@ class Dropped:
     async def _empty(self, queue: Queue) -> None:
         try:
             await self._budget.room()  # thousands may be dropped with one connection
+            await self._read(queue)
             for purged in self._purge(queue):
                 self._budget.spend(REMOVAL * purged)
                 await asyncio.sleep(0)

@@ -14,6 +14,8 @@ What happens when
     refuse        entry appended (counts, or the move to the dead letters) -> durable: consumer is
                   answered, message back in its place
     commit        all of it in one entry
+    prepare       entry appended (PREPARED) -> durable: the coordinator is answered; the messages
+                  are with nobody until ``commit_prepared`` or ``roll_back_prepared``
 Nothing is dispatched while the gate is held: what a broker that may no longer be the live one
 delivers, another may deliver too.
 
@@ -54,11 +56,13 @@ from broker.core.memory import Memory
 from broker.core.message import (
     CLAIMED,
     CLEAN,
+    DECIDED,
     DELIVERIES,
     DROPPED,
     FORWARDED,
     KNOWN,
     MESSAGE,
+    PREPARED,
     QUEUE,
     SENT,
     SUBSCRIPTION,
@@ -70,6 +74,7 @@ from broker.core.message import (
 from broker.core.open_transactions import OpenTransactions
 from broker.core.outcomes import arrived, arrived_together, give_back, refused
 from broker.core.paging import Paging
+from broker.core.prepared import PreparedTransaction, PreparedTransactions, messages_of
 from broker.core.properties import bounded, changes_expiry
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
@@ -85,6 +90,13 @@ from broker.core.subscription import (
 )
 from broker.core.topics import Topics
 from broker.core.transactions import Transaction
+from broker.core.two_phase import (
+    Decision,
+    TransactionId,
+    decode_decided,
+    encode_decided,
+    encode_prepared,
+)
 from broker.seams import Seams
 from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
@@ -143,6 +155,10 @@ class Engine:
         self.transactions = OpenTransactions(self.memory, settings.transactions)
         self.large = LargeBodies(journal.large, journal, gate)
         self.paging = Paging(journal, gate, self.memory, self.large)
+        self.prepared = PreparedTransactions()
+        self.paging.on_prepared = self.prepared.found_on
+        self.decided: dict[TransactionId, Decision] = {}
+        """Transactions of our clients that span brokers, and that these have to commit, too."""
         self.abandoned = False
         self.interests = Interests(self.topics.forward)
         """What subscriptions of other nodes want."""
@@ -152,7 +168,7 @@ class Engine:
         """The other brokers of a conventional cluster, whose messages clients get here, too."""
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
-        self._dropped = Dropped(self._purge, self._forget, self.budget)
+        self._dropped = Dropped(self._read_prepared, self._purge, self._forget, self.budget)
         self._forwarded: Duplicates[MessageId] = Duplicates()
         self._sent: Duplicates[SentId] = Duplicates(max_bytes=settings.max_duplicate_ids_size)
         self._suspended = False
@@ -277,6 +293,8 @@ class Engine:
         rest of it.
         """
         count = 0
+        if queue in self.queues:
+            await self._read_prepared(self.queues[queue])
         for purged in self.purging(queue):
             count += purged
             self.budget.spend(REMOVAL * purged)
@@ -523,14 +541,20 @@ class Engine:
 
     # --------------------------------------------------------------------------------- transactions
 
-    def commit(self, transaction: Transaction, done: Callback | None = None) -> int:
+    def commit(
+        self, transaction: Transaction, done: Callback | None = None, decision: Decision | None = None
+    ) -> int:
         """Do all that the transaction holds, in one entry.
 
         If any of its sends repeats one that was taken before, by its id, none of them is stored.
+        With the ``decision`` that other brokers commit their parts, that is in the entry, too.
         """
         self._check()
         operations = []
         arrivals = []
+        if decision is not None:
+            operations.append(Operation(ADD, DECIDED, decision.record_id, encode_decided(decision)))
+            self.decided[decision.id] = decision
         taken = []
         repeated = any(self._was_sent(queue, message) for queue, message in transaction.sends)
         for queue, message in transaction.sends:
@@ -568,6 +592,66 @@ class Engine:
         if done is not None:
             self.gate.when_durable(self.journal.last_sequence, done)
         return None
+
+    def new_transaction_id(self) -> TransactionId:
+        """Return an id for a transaction that spans brokers, which this broker coordinates."""
+        return TransactionId(self.settings.node_id, self.journal.next_id())
+
+    def new_decision(self, id_: TransactionId, homes: Iterable[str]) -> Decision:
+        """Return the decision that ``commit`` takes: the nodes ``homes`` have prepared."""
+        return Decision(self.journal.next_id(), id_, self.now(), tuple(homes))
+
+    def forget_decision(self, id_: TransactionId) -> None:
+        """Forget that a transaction commits: all its participants have committed, durably."""
+        self._check()
+        if (decision := self.decided.pop(id_, None)) is not None:
+            self.journal.append((Operation(DELETE, DECIDED, decision.record_id),))
+
+    def prepare(self, id_: TransactionId, transaction: Transaction, done: Callback | None = None) -> int:
+        """Promise another broker to do what the transaction holds, or to undo it, as that decides.
+
+        It has no sends. From now on its messages are with nobody, until one of the next two.
+        """
+        self._check()
+        assert not transaction.sends, "messages are sent at the coordinator"
+        assert id_ not in self.prepared.by_id, f"transaction {id_} is prepared twice"
+        messages = list(messages_of(transaction))
+        record_id, since = self.journal.next_id(), self.now()
+        sequence = self._append(
+            (Operation(ADD, PREPARED, record_id, encode_prepared(id_, since, messages)),), done
+        )
+        self.prepared.add(PreparedTransaction(id_, record_id, since, transaction, len(messages)))
+        return sequence
+
+    async def commit_prepared(self, id_: TransactionId) -> bool:
+        """Do what a prepared transaction holds, and return when it is durable, also done before.
+
+        False if it is not prepared here (any more). Raises OSError, JournalDamagedError for a page
+        that cannot be read.
+        """
+        prepared = await self._take_prepared(id_)
+        if prepared is not None:
+            transaction = prepared.transaction
+            operations = self.paging.removals([delivery.message for delivery in transaction.acknowledged])
+            operations.append(Operation(DELETE, PREPARED, prepared.record_id))
+            for delivery in transaction.acknowledged:
+                self._settle(delivery)
+            self._refuse(transaction.refused, operations, [], None, transaction.given_up)
+        await self.flushed()
+        return prepared is not None
+
+    async def roll_back_prepared(self, id_: TransactionId) -> bool:
+        """Undo a prepared transaction: its messages go back to their places.
+
+        No client has refused them, so this counts as no delivery attempt. Returns and raises as
+        ``commit_prepared`` does.
+        """
+        prepared = await self._take_prepared(id_)
+        if prepared is not None:
+            self.journal.append((Operation(DELETE, PREPARED, prepared.record_id),))
+            give_back(prepared.transaction.acknowledged + prepared.transaction.refused, refused=False)
+        await self.flushed()
+        return prepared is not None
 
     # ----------------------------------------------------------------------------------------- life
 
@@ -632,9 +716,17 @@ class Engine:
         dropped = {name: self._new_queue(name, queue_id) for queue_id, name in image.dropped.items()}
         found = [(self.queues[name], *line) for name, line in image.lines(image.queues).items()]
         found += [(dropped[name], *line) for name, line in image.lines(image.dropped).items()]
+        self.prepared.adopt(image.prepared)
+        prepared_pages = image.prepared_pages
         for queue, line, size in found:
             self.memory.take(queue, size)
-            queue.adopt(line, size=size, least_deliveries=image.least_deliveries_in(queue.name))
+            least = image.least_deliveries_in(queue.name)
+            queue.adopt(
+                self.prepared.find(queue, line, prepared_pages, least), size=size, least_deliveries=least
+            )
+        for record in image.decided:
+            decision = decode_decided(record.id, record.data, self.settings.node_id)
+            self.decided[decision.id] = decision
         if self.memory.over:
             self.paging.relieve()
         for name in image.queues.values():
@@ -667,6 +759,14 @@ class Engine:
                 # believed.
                 self._marked_clean = True
                 self.gate.when_durable(sequence, self._mark_gone)
+        for prepared in image.prepared:
+            _log.warning(
+                "transaction %s is prepared here: its %d messages wait for the decision of its coordinator, "
+                "the broker with node ID %s (brokerctl transactions)",
+                prepared.id,
+                len(prepared.messages),
+                prepared.id.coordinator,
+            )
         _log.info(
             "recovered %d messages in %d queues after %s shutdown",
             image.count,
@@ -797,6 +897,22 @@ class Engine:
         return queue.overdue
 
     # --------------------------------------------------------------------------------------- inside
+
+    async def _take_prepared(self, id_: TransactionId) -> PreparedTransaction | None:
+        """Return a prepared transaction with all its messages in memory, and prepared no more."""
+        while True:
+            self._check()
+            prepared = self.prepared.by_id.get(id_)
+            if prepared is None or not prepared.pages:
+                self.prepared.by_id.pop(id_, None)
+                return prepared
+            page, queue = next(iter(prepared.pages.items()))
+            await self.paging.bring(queue, page)
+
+    async def _read_prepared(self, queue: Queue) -> None:
+        """Read the pages of a queue that have messages of prepared transactions."""
+        while pages := self.prepared.pages_of(queue):
+            await self.paging.bring(queue, pages[0])
 
     def _check(self) -> None:
         if self.abandoned:

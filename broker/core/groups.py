@@ -19,9 +19,11 @@ before all others, and the less urgent behind them. A message of a group keeps i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -79,14 +81,18 @@ class Lane:
         return self.fresh.popleft() if self.fresh else heappop(self.low)[1]
 
     def put_back(self, message: Message) -> None:
-        """Put a message at its place, which is not behind all others."""
+        """Put a message at its place, which is not behind all others.
+
+        What a consumer gives back is older than all that is fresh. Only what was prepared before a
+        start may not be: older ones that were delivered then are fresh again.
+        """
+        fresh = self.fresh
         if message.place > RANK:
             heappush(self.low, (message.place, message))
-            return
-        assert not self.fresh or message.place < self.fresh[0].place, (
-            "a returned message must be older than all fresh ones"
-        )
-        heappush(self.returned, (message.place, message))
+        elif fresh and message.place > fresh[0].place:
+            fresh.insert(bisect_left(fresh, message.place, key=attrgetter("place")), message)
+        else:
+            heappush(self.returned, (message.place, message))
 
     def take_last(self, messages: Mapping[Message, None], count: int) -> None:
         """Take so many of these out, which most often are the last."""

@@ -30,6 +30,8 @@ policies:
                  ID in UTF-8
     INTEREST 14  another node has lasting subscriptions to a topic: see ``interests``
     KNOWN 15     update of a subscription: since when another node knows of it, see ``interests``
+    PREPARED 16  a transaction of another broker is prepared here: see ``two_phase``
+    DECIDED 17   a transaction that spans brokers commits: see ``two_phase``
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ CLAIMED: Final = 12
 FORWARDED: Final = 13
 INTEREST: Final = 14
 KNOWN: Final = 15
+PREPARED: Final = 16
+DECIDED: Final = 17
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.
@@ -100,9 +104,10 @@ class Message:
     lost connection says nothing about the messages that were in flight on it. ``large``: the body
     is in a file, and ``body`` has only its beginning, for who wants to see which message it is.
     ``page``: the page whose blob stores it, None for one with a record of its own. ``held``: it has
-    left its lane, and may come back. ``properties``: what its client asked for it, None for
-    nothing. ``identity``: its identity between brokers if it came from another one; None if it was
-    stored here first, for then the identity follows from ``id``.
+    left its lane, or is in no lane yet because it is prepared, and may come back. ``properties``:
+    what its client asked for it, None for nothing. ``identity``: its identity between brokers if it
+    came from another one; None if it was stored here first, for then the identity follows from
+    ``id``.
     """
 
     __slots__ = (

@@ -41,7 +41,18 @@ class Page:
     ``least_deliveries``: each was delivered so often at the least.
     """
 
-    __slots__ = ("blob", "consumed", "counts", "first", "id", "large", "least_deliveries", "left", "marks")
+    __slots__ = (
+        "blob",
+        "consumed",
+        "counts",
+        "first",
+        "id",
+        "large",
+        "least_deliveries",
+        "left",
+        "marks",
+        "prepared",
+    )
 
     def __init__(self, id_: int, blob: Blob, first: int, left: int, large: dict[int, Blob]) -> None:
         self.id = id_
@@ -53,6 +64,8 @@ class Page:
         self.counts: dict[int, tuple[int, int]] = {}
         self.marks: list[int] = []
         self.least_deliveries = 0
+        self.prepared = False
+        """True if some of its messages are in a prepared transaction, and the page was not read."""
 
     def consume(self, ids: Iterable[int]) -> None:
         """A CONSUMED record says so."""

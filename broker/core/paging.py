@@ -85,6 +85,8 @@ class Paging:
         """Nothing is under way to make room."""
         self._room_made.set()
         self._window = math.inf
+        self.on_prepared: Callable[[Queue, Page, Sequence[Message]], None] = _ignore
+        """Called with what was read of a page that has messages of a prepared transaction."""
         memory.on_full = self.relieve
         memory.on_eased = self._eased
 
@@ -203,6 +205,12 @@ class Paging:
             if len(messages) % CHUNK == 0:
                 await asyncio.sleep(0)
         return messages
+
+    async def bring(self, queue: Queue, page: Page) -> None:
+        """Read a page of a queue's backlog now. Raises OSError, JournalDamagedError."""
+        messages = await self.read(page)
+        if queue.backlog is not None:
+            self._put(queue, queue.backlog, page, messages)
 
     def stop(self) -> None:
         """Write and read nothing more; what is in memory stays as it is."""
@@ -365,12 +373,22 @@ class Paging:
                     _log.warning("queue %s: a page cannot be read: %s; trying again", queue.name, error)
                     told = True
                 await asyncio.sleep(RETRY_S)
-        if queue.backlog is backlog and backlog.next_page() is page:
-            self._memory.take(queue, sum(message.size for message in messages))
-            backlog.put(page, messages)
+        if queue.backlog is backlog:
+            self._put(queue, backlog, page, messages)
         del self._readers[queue]
         queue.wake()
+
+    def _put(self, queue: Queue, backlog: Backlog, page: Page, messages: Sequence[Message]) -> None:
+        if backlog.put(page, messages):
+            self._memory.take(queue, sum(message.size for message in messages))
+            if page.prepared:
+                page.prepared = False
+                self.on_prepared(queue, page, messages)
 
     def _was_read(self, queue: Queue, task: asyncio.Task[None]) -> None:
         if self._readers.get(queue) is task:
             del self._readers[queue]
+
+
+def _ignore(_queue: Queue, _page: Page, _messages: Sequence[Message]) -> None:
+    """Do nothing: there are no prepared transactions."""

@@ -109,8 +109,8 @@ class Queue:
         "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
         "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
         "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack", "subscription",
-        "unattended_since", "wants",
+        "page_bytes", "pager", "paging", "prepared", "rotation", "settings", "size", "slack",
+        "subscription", "unattended_since", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -161,6 +161,8 @@ class Queue:
         self._limit: float = settings.max_size_bytes if settings.max_size_bytes >= 0 else math.inf
         self.size = 0
         self.messages: dict[int, Message] = {}
+        self.prepared: dict[int, Delivery] = {}
+        """Those of the backlog that were prepared before the start, by their messages' ids."""
         self.consumers: dict[QueueConsumer, None] = {}
         self._client_consumers = 0
         """How many of them are not internal: counted, since thousands may leave together."""
@@ -202,7 +204,7 @@ class Queue:
                 self.pager.arrived(self, backlog)
         self.wake()
 
-    def adopt(self, line: Sequence[Record | Page], *, size: int, least_deliveries: int) -> None:
+    def adopt(self, line: Sequence[Loose | Page], *, size: int, least_deliveries: int) -> None:
         """Records of a journal that became ours, ``size`` bytes; a new queue's wait as they are."""
         if self.backlog is None and not self.messages:
             self.backlog = Backlog(line, size=size, least_deliveries=least_deliveries)
@@ -268,7 +270,7 @@ class Queue:
         self.messages[message.id] = message
         properties = message.properties
         if properties is not None:
-            if properties.due > self._expiry.now() and not self.dropped:
+            if properties.due > self._expiry.now() and not (self.dropped or message.held):
                 self._delay(message, properties.due)
                 return
             self._await_expiry(message, properties.expires)
@@ -277,7 +279,9 @@ class Queue:
         if group is None or self.forwards:
             if group is None and properties is not None:
                 message.place += (DEFAULT_PRIORITY - properties.priority) * RANK
-            if self.filtering is None and not 0 < message.place < RANK:
+            if message.held:
+                self._hold(message, self._plain)
+            elif self.filtering is None and not 0 < message.place < RANK:
                 self._plain.put_back(message)
             elif self.filtering is None:
                 self._plain.fresh.append(message)
@@ -287,6 +291,9 @@ class Queue:
             lane = self.lanes.get(group)
             if lane is None:
                 lane = self.lanes[group] = Lane(group)
+            if message.held:
+                self._hold(message, lane)
+                return
             if self.filtering is not None:
                 self.filtering.add(message)
                 return
@@ -294,9 +301,26 @@ class Queue:
             if len(lane.fresh) == 1 and not lane.returned:
                 self._list(lane)
 
+    def hold(self, delivery: Delivery) -> None:
+        """Keep a message of the backlog from all consumers: it was prepared before the start."""
+        delivery.message.held = True
+        self.prepared[delivery.message.id] = delivery
+
+    def _hold(self, message: Message, lane: Lane) -> None:
+        """Line up a message that is held: its lane is known now, and waits with it."""
+        delivery = self.prepared.pop(message.id)
+        lane.held += lane.group is not None
+        lane.delayed += delivery.lane.delayed
+        delivery.lane = lane
+
     def settled(self, delivery: Delivery) -> None:
         """A delivery has ended for good: its message is acknowledged, dead or moved."""
-        del self.messages[delivery.message.id]
+        if self.prepared.pop(delivery.message.id, None) is None:
+            del self.messages[delivery.message.id]
+        elif self.backlog is not None:
+            self.backlog.remove(delivery.message)
+            if not self.backlog:
+                self.backlog = None
         if self.backlog is not None:
             self.wake()  # there is room for more of it
         lane = delivery.lane
@@ -338,6 +362,9 @@ class Queue:
             message, lane = delivery.message, delivery.lane
             if refused:
                 lane.delayed -= 1
+            if self.prepared.pop(message.id, None) is not None:
+                message.held = False  # it is in the backlog, at its place
+                continue
             if delay:
                 self._later(message, lane, delay)
             else:
@@ -353,7 +380,7 @@ class Queue:
         So many messages in memory, or pages, at a time.
 
         What waits behind the lanes is out of reach from the first step on: it must not be lined up
-        while others are taken.
+        while others are taken. Pages with messages of prepared transactions must have been read.
         """
         self._purges += 1
         try:
@@ -364,6 +391,8 @@ class Queue:
     def _removing(self, most: int) -> Iterator[tuple[list[Message], list[Page]]]:
         last = self._last_place
         backlog, self.backlog = self.backlog, None
+        for message in () if backlog is None or not self.prepared else backlog.take_held():
+            self._line_up(message)
         messages: list[Message] = []
         pages: list[Page] = []
         for message in self._taken(last):
@@ -374,6 +403,7 @@ class Queue:
                 messages = []
         for item in backlog.items() if backlog is not None else ():
             if isinstance(item, Page):
+                assert not item.prepared, "a page with messages of a prepared transaction is purged"
                 pages.append(item)
             else:
                 assert backlog is not None

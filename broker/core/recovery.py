@@ -20,6 +20,7 @@ from broker.core.message import (
     CLEAN,
     CONSUMED,
     COUNTED,
+    DECIDED,
     DROPPED,
     DUPLICATE,
     FORWARDED,
@@ -33,6 +34,7 @@ from broker.core.message import (
     MESSAGE,
     OVERHEAD,
     PAGE,
+    PREPARED,
     QUEUE,
     SENT,
     SUBSCRIPTION,
@@ -40,6 +42,7 @@ from broker.core.message import (
 )
 from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
 from broker.core.subscription import TEMPORARY_PREFIX, Subscription, decode_subscription
+from broker.core.two_phase import PreparedRecord, TransactionId, decode_prepared
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
@@ -68,6 +71,8 @@ class Image:
     forwarded: list[tuple[int, str, MessageId]] = field(default_factory=list)
     sent: list[tuple[int, SentId]] = field(default_factory=list)
     interests: list[tuple[int, NodeInterest]] = field(default_factory=list)
+    prepared: list[PreparedRecord] = field(default_factory=list)
+    decided: list[Record] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
     """How often each message that clients could get was delivered at the least."""
@@ -112,6 +117,15 @@ class Image:
     def all_pages(self) -> list[Page]:
         """The pages of all queues."""
         return list(chain.from_iterable(self.pages.values()))
+
+    @property
+    def prepared_pages(self) -> dict[int, list[TransactionId]]:
+        """The prepared transactions that have messages on a page, by the page's record id."""
+        pages: dict[int, list[TransactionId]] = {}
+        for prepared in self.prepared:
+            for page_id in {message.page for message in prepared.messages} - {0}:
+                pages.setdefault(page_id, []).append(prepared.id)
+        return pages
 
     @property
     def count(self) -> int:
@@ -165,6 +179,10 @@ def read(records: Iterable[Record], keeps: Callable[[str], bool] = lambda _: Fal
             image.sent.append((record.id, decode_sent(record.data)))
         elif kind == INTEREST:
             image.interests.append((record.id, decode_interest(record.data)))
+        elif kind == PREPARED:
+            image.prepared.append(decode_prepared(record.id, record.data))
+        elif kind == DECIDED:
+            image.decided.append(record)
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
         elif kind == PAGE:

@@ -246,8 +246,8 @@ MUTANTS: Final = (
             ),
             Replacement(
                 "broker/core/queue.py",
-                "        del self.messages[delivery.message.id]\n        if self.backlog",
-                "        self.messages.pop(delivery.message.id, None)\n        if self.backlog",
+                "            del self.messages[delivery.message.id]\n        elif self.backlog",
+                "            self.messages.pop(delivery.message.id, None)\n        elif self.backlog",
             ),
             Replacement(
                 _ENGINE,
