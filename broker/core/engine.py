@@ -554,7 +554,6 @@ class Engine:
         arrivals = []
         if decision is not None:
             operations.append(Operation(ADD, DECIDED, decision.record_id, encode_decided(decision)))
-            self.decided[decision.id] = decision
         taken = []
         repeated = any(self._was_sent(queue, message) for queue, message in transaction.sends)
         for queue, message in transaction.sends:
@@ -573,6 +572,8 @@ class Engine:
         sequence = self._refuse(transaction.refused, operations, arrivals, done, transaction.given_up)
         for sent in taken:
             self._sent.accepted(sent, sequence)
+        if decision is not None:
+            self.decided[decision.id] = decision
         return sequence
 
     def roll_back(

@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -51,6 +51,10 @@ def parse_transaction_id(text: str) -> TransactionId | None:
     if not (coordinator and number.isascii() and number.isdecimal() and int(number) < 2**63):
         return None
     return TransactionId(coordinator, int(number))
+
+
+Outcome = Literal["committed", "rolled back", "open"]
+"""What became of a transaction, as its coordinator knows; open: it has not decided yet."""
 
 
 class Settlement(enum.IntEnum):
