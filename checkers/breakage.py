@@ -78,6 +78,9 @@ _IN_CONTROL: Final = {
 Each has the column that distinguishes two operations of one process.
 """
 
+_ONLY_INFO: Final = ("disconnect", "receive", "state")
+"""What clients record without a message and without an invocation."""
+
 _NONE: Final[frozenset[str]] = frozenset()
 
 _DELIVERED, _KEPT, _TAKEN_BACK = range(2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 4)
@@ -450,7 +453,7 @@ def _of_control(
             yield _null(index, f, n, "queue")
         else:
             yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
-    by_clients = f.are(*_IN_CONTROL, "disconnect", "receive")
+    by_clients = f.are(*_IN_CONTROL, *_ONLY_INFO)
     for n in np.flatnonzero((process >= 0) & ~by_clients)[:1].tolist():
         yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
     for n in np.flatnonzero((process < HARNESS) | (by_clients & (process < 0)))[:1].tolist():
@@ -472,7 +475,10 @@ def _of_control(
         yield _null(index, f, n, "subscription")
     for n in np.flatnonzero(f.are("receive") & (queue < 0))[:1].tolist():
         yield _null(index, f, n, "queue")
-    only_info = f.are("disconnect", "receive")
+    value = texts_of(table, "value").codes
+    for n in np.flatnonzero(f.are("state") & (value < 0))[: "value" not in lacking].tolist():
+        yield _null(index, f, n, "value")
+    only_info = f.are(*_ONLY_INFO)
     for n in np.flatnonzero(only_info & (type_.codes != type_.code("info")))[:1].tolist():
         yield Breakage(int(index[n]), f"{_word(f, n)} is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():

@@ -83,7 +83,7 @@ _OF_CLIENTS: Final[Mapping[str, str | None]] = {
 Each has the field that distinguishes two operations of one process.
 """
 _OF_MESSAGES: Final = ("send", "ack", "nack")
-_TOLD: Final = ("deliver", "disconnect", "receive", "timeout")
+_TOLD: Final = ("deliver", "disconnect", "receive", "state", "timeout")
 _NAMED: Final = ("process", "producer", "session", "transaction", "connection")
 _BITS: Final = {"int64": 63, "int32": 31}
 _PHASES: Final = ("load", "heal", "recovered", "not-recovered", "drain", "browse", "end", DRAINED)
@@ -225,9 +225,13 @@ class Intake:
             row.setdefault("session", self._default_session(fields))
             if "queue" in fields:
                 row["queue"] = _queue(fields["queue"])
-        if f == "disconnect":
+        if f in ("disconnect", "state"):
             if type_ != "info":
-                raise IntakeError(f"disconnect is {type_}: it must be info")
+                raise IntakeError(f"{f} is {type_}: it must be info")
+            if f == "state":
+                if "value" not in fields:
+                    raise IntakeError('state has no "value"')
+                row["value"] = _value(fields["value"])
             return [row]
         column = _OF_CLIENTS[f]
         if column is not None and column not in row:

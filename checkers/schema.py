@@ -37,6 +37,11 @@ Operations ``f`` of clients
                   queue. It may have taken any one message of that queue, so as many messages that
                   are missing there are not certainly lost. At the end of the history, each request
                   that still waits for its answer has such a row
+    state         ``info``, one row without invocation: the connection of a client reached another
+                  state; broker, error (why), value = the state: "lost", "failed", "reached",
+                  "connected", "recovering", "recovered", "given-up" or "closed". The process stands
+                  for the client, and does nothing else. Only with ``client-states``; no rule judges
+                  these rows
 Operations of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end".
                   "drained" in histories of other harnesses: every message was received in the end,
@@ -138,9 +143,9 @@ What a history must be before it is judged
                   consumer; broker, role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and
-                  both times of a view that is ``ok``, and of a view-change; broker of a browse that
-                  is ``ok`` and has no queue. ``message`` is null in deliver, browse, ack and nack
-                  of a body that could not be read
+                  both times of a view that is ``ok``, and of a view-change; value of a state;
+                  broker of a browse that is ``ok`` and has no queue. ``message`` is null in
+                  deliver, browse, ack and nack of a body that could not be read
     JSON          in the value of a fault's rows (an object with a text "label"), of a view and of
                   a view-change (an object with texts "kind" and "key", and "value", a text or null)
     pairs         one invocation and at most one completion after it, by the same process, for send,

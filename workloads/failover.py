@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -10,7 +11,7 @@ from harness.interface import Dialect, InfrastructureError, WorkloadContext
 from harness.interface.errors import exhausted
 from stomp_protocol.client.addresses import AddressList
 from stomp_protocol.client.connection import ConnectError, Connection, ignore
-from stomp_protocol.client.failover import FailoverConnection
+from stomp_protocol.client.failover import FailoverConnection, State
 from stomp_protocol.client.settings import Rules, Settings
 from workloads.processes import Processes
 
@@ -71,14 +72,17 @@ class FailoverClient(FailoverConnection):
     ) -> None:
         dialect, spec = context.dialect, context.spec
         topics = dialect.topics
+        # Clients of the drain have no list, and never give up.
+        of_list = isinstance(nodes, AddressList)
+        interval_s = spec.client_interval_s if of_list else None
         super().__init__(
             nodes if isinstance(nodes, AddressList) else AddressList(nodes, grows=False),
             settings_of(dialect, spec.operation_timeout_s),
             Rules(
-                iterations=0,
+                iterations=spec.client_iterations if of_list else 0,
                 attempts=spec.client_attempts,
-                interval_s=INTERVAL_S,
-                jitter_s=BACKOFF_S,
+                interval_s=interval_s or INTERVAL_S,
+                jitter_s=None if interval_s else BACKOFF_S,
                 reconnect=True,
             ),
             resolve=lambda node: _place(context, zone, node),
@@ -87,12 +91,29 @@ class FailoverClient(FailoverConnection):
             headers={} if topics is None or client_id is None else {topics.client: client_id},
             on_up=on_up,
             on_down=on_down,
+            on_state=self._record_state if spec.client_states else ignore,
             on_failure=lambda _: spec.client_handler,
             store_session=store_session,
         )
         self.zone = zone
         self._recorder = context.recorder
         self._processes = Processes(context.recorder)
+        self._observer = context.recorder.next_process() if spec.client_states else -1
+
+    async def run(self) -> None:
+        """Stay connected until ``finish``, or until no broker has accepted it in its iterations."""
+        with contextlib.suppress(ConnectError):
+            await super().run()
+
+    def _record_state(self, state: State) -> None:
+        self._recorder.event(
+            self._observer,
+            "info",
+            "state",
+            broker=state.broker or None,
+            error=state.reason or None,
+            value=state.kind,
+        )
 
     def _named(self, address: str) -> str:
         """Return the node whose address a broker has told: nodes are named by their hosts."""

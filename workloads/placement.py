@@ -24,7 +24,13 @@ from stomp_protocol.client.addresses import AddressList, Behavior
 
 PLACING: Final = ("produce_at", "consume_at", "drain_at", "client_brokers")
 """The fields of a spec that name nodes."""
-OF_LISTS: Final = ("client_order", "client_attempts", "client_handler")
+OF_LISTS: Final = (
+    "client_order",
+    "client_attempts",
+    "client_iterations",
+    "client_interval_s",
+    "client_handler",
+)
 """The fields of a spec about clients that have a list of brokers."""
 _PLAIN_SPEC: Final = TestSpec(name="")
 

@@ -170,6 +170,31 @@ class TestSpec(
             least=0,
         ),
     ] = 0
+    client_iterations: Annotated[
+        int,
+        Field(
+            "Rounds of a client over client-brokers before it gives up",
+            "--client-iterations",
+            "0: until a broker accepts it",
+            least=0,
+        ),
+    ] = 0
+    client_interval_s: Annotated[
+        float | None,
+        Field(
+            "Seconds before a client tries a broker again, and before a further round over client-brokers",
+            "--client-interval",
+            "0.5, and 0.05 to 0.2 before a round",
+            above=0,
+        ),
+    ] = None
+    client_states: Annotated[
+        bool,
+        Field(
+            "Record each state of the clients' connections: lost, failed, reached, connected, recovered ...",
+            "--client-states",
+        ),
+    ] = False
     client_handler: Annotated[
         str,
         Field(

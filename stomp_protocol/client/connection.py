@@ -138,6 +138,18 @@ class Connection(asyncio.Protocol):
         else:
             self._write(b"%breceipt:%d\n\n\0" % (head, self._receipt))
 
+    def when_answered(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once the broker has confirmed every operation that is open now.
+
+        It is not called if one of them ends otherwise.
+        """
+        if not self._pending:
+            done()
+            return
+        batch = _Batch(len(self._pending), done)
+        for receipt, (operation, deadline) in self._pending.items():
+            self._pending[receipt] = (_Counted(operation, batch), deadline)
+
     async def finish(self) -> None:
         """Send DISCONNECT, wait a moment for the answer, and close.
 
@@ -379,6 +391,30 @@ class Asked:
         self.answer(type)
 
 
+@dataclass(slots=True)
+class _Batch:
+    """The number of operations of a batch that are not confirmed yet."""
+
+    open: int
+    done: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """An operation of a batch."""
+
+    operation: ReceiptWaiter
+    batch: _Batch
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - ReceiptWaiter's
+        """See ``ReceiptWaiter``."""
+        self.operation.complete(type, error)
+        if type == "ok":
+            self.batch.open -= 1
+            if not self.batch.open:
+                self.batch.done()
+
+
 async def connect(
     host: str,
     port: int,
@@ -387,6 +423,7 @@ async def connect(
     node: str = "",
     store_session: str | None = None,
     headers: Mapping[str, str] | None = None,
+    on_transport: Callable[[], None] = lambda: None,
 ) -> Connection:
     """Connect to a broker and log in. Raises ConnectError, with the reason, within ``connect_s``.
 
@@ -394,12 +431,17 @@ async def connect(
 
     ``node`` is the client's name for the broker, ``store_session`` that of the connection before,
     if the broker gave it one; ``headers`` are further ones of CONNECT, such as client-id.
+    ``on_transport`` is called between the two steps, when the broker can be reached.
     """
     connection = Connection(node or host, settings)
     tls: dict[str, Any] = {} if settings.tls is None else {"ssl": settings.tls}
     try:
         async with asyncio.timeout(settings.connect_s):
-            await asyncio.get_running_loop().create_connection(lambda: connection, host, port, **tls)
+            try:
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, **tls)
+            except (ValueError, OverflowError) as error:  # no host or port: a broker told the address
+                raise ConnectError("no address of a broker") from error
+            on_transport()
             await connection.log_in(store_session, headers or {})
     except BaseException as error:
         connection.close("not connected")
@@ -407,8 +449,6 @@ async def connect(
             raise ConnectError("no answer in time") from None
         if isinstance(error, OSError):
             raise ConnectError(_words(error)) from error
-        if isinstance(error, (ValueError, OverflowError)):  # no host or port: a broker told the address
-            raise ConnectError("no address of a broker") from error
         raise
     return connection
 

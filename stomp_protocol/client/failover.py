@@ -30,13 +30,15 @@ The subscribe would be refused on the next connection, too, so the client waits 
 TOPOLOGY_SUBSCRIPTION: Final = "topology"
 
 
-StateKind = Literal["connected", "failed", "lost", "given-up", "closed"]
+StateKind = Literal["reached", "connected", "recovering", "recovered", "failed", "lost", "given-up", "closed"]
 
 
 class State(NamedTuple):
     """A state of a client: what has happened with which broker, and why.
 
-    "connected": the broker has accepted the client. "failed": an attempt to connect has failed.
+    "reached": the broker can be reached, and is asked to accept the client. "connected": it has
+    accepted the client. "recovering": after a loss, the client subscribes again at this broker.
+    "recovered": the broker has confirmed all of that. "failed": an attempt to connect has failed.
     "lost": the connection has ended without being asked to. "given-up": no broker of the list
     accepts the client, which tries no more. "closed": the client has left.
     """
@@ -112,13 +114,15 @@ class FailoverConnection:
         Returns after the first connection if the rules do not ask for more. Raises ConnectError if
         no broker of the list accepts the client, and whatever a callback raises.
         """
+        recovers = False
         while not self._is_finishing():
             connection = await self._find()
             if connection is None:
                 return
             self._prefer([connection.node])
             self._on_state(State("connected", connection.node))
-            await self._stay(connection)
+            await self._stay(connection, recovers=recovers)
+            recovers = True
             if self._is_finishing():
                 return
             lost = State("lost", connection.node, connection.ended.result())
@@ -193,11 +197,12 @@ class FailoverConnection:
             node=broker,
             store_session=self.store_session,
             headers=self._headers,
+            on_transport=lambda: self._on_state(State("reached", broker)),
         )
         self.store_session = connection.store_session
         return connection
 
-    async def _stay(self, connection: Connection) -> None:
+    async def _stay(self, connection: Connection, *, recovers: bool) -> None:
         if connection.closed:
             await connection.ended
             return
@@ -205,6 +210,9 @@ class FailoverConnection:
         connection.on_end = self._ended
         try:
             self._on_up(connection)
+            if recovers:
+                self._on_state(State("recovering", connection.node))
+                connection.when_answered(lambda: self._on_state(State("recovered", connection.node)))
             self._watch_topology(connection)
             await connection.ended
         finally:

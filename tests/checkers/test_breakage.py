@@ -66,6 +66,7 @@ def whole() -> list[Row]:
     add(5, "invoke", "unsubscribe", session=1)
     add(5, "ok", "unsubscribe", session=1, broker="a1")
     add(9, "info", "disconnect", session=2, broker="a1")
+    add(10, "info", "state", broker="a1", value="lost", error="connection closed by the broker")
     for value in ("heal", "recovered", "drain", "browse"):
         rows.append(phase(len(rows), value))
     add(-3, "ok", "browse", broker="a1")
@@ -216,6 +217,9 @@ BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
         r"ok of subscribe of session 2 by process 5 is a second"),
     "an unsubscribe without invoke": (
         lambda rows: _without(rows, "unsubscribe", "invoke"), r"ok of unsubscribe of session 1"),
+    "a state that is null": (put("state", "info", value=None), r"value is null in a state"),
+    "a state that is an answer": (
+        put("state", "info", type="ok"), r"state is ok: it must be info"),
     "a disconnect that is invoked": (
         put("disconnect", "info", type="invoke"), r"disconnect is invoke: it must be info"),
     "a fault completed twice": (

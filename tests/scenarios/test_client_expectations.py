@@ -3,7 +3,7 @@
 import pytest
 from test_expectations import fault, phase, row, seen
 
-from harness.claims.scenarios.client_expectations import Connects, Redirected
+from harness.claims.scenarios.client_expectations import Connects, Recovers, Redirected
 
 
 def connect(client, broker, second, type_="ok"):
@@ -54,3 +54,51 @@ def test_clients_of_a_broker_are_followed_to_the_next_one(later, words):
 def test_without_the_fault_nothing_is_shown():
     assert Redirected(of="a1", to="a1", after="kill-2").wrong(seen(CONNECTED, DRAIN)) != ""
     assert Connects(brokers={}, window=("kill-2", "heal")).wrong(seen(CONNECTED, DRAIN)) != ""
+
+
+def states(client, *passed, since=3):
+    return [
+        row(client, "info", "state", since + n, value=kind, broker=broker or None)
+        for n, (kind, _, broker) in enumerate(state.partition(" ") for state in passed)
+    ]
+
+
+FOUND = ("reached b1", "connected b1", "recovering b1", "recovered b1")
+ROUND = ("lost a1", "failed a1", "reached c1", "failed c1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (states(1, *ROUND, *FOUND), ""),
+        (states(1, *ROUND, "failed a1", *FOUND), ""),
+        (states(1, *ROUND, *FOUND) + states(2, "lost b1", *FOUND), ""),
+        (states(1, "lost a1", "failed a1", *FOUND), "passed through"),
+        (states(1, *ROUND, *ROUND[1:], "failed a1", *FOUND), "passed through"),
+        (states(1, *ROUND, "failed c1", *FOUND), "passed through"),
+        (states(1, *ROUND, *FOUND[1:]), "passed through"),
+        (states(1, *ROUND, "given-up"), "passed through"),
+        (states(1, *ROUND), "0 clients"),
+        (states(1, *ROUND, *FOUND, since=1), "0 clients"),
+        (states(1, *ROUND, *FOUND) + states(2, *ROUND, "given-up"), "passed through"),
+    ],
+)
+def test_the_states_of_a_recovery_are_followed_in_their_order(rows, words):
+    expected = Recovers(of="a1", tried=("a1", "c1"), to=("b1", "d1"), after="kill-1", rounds=(1, 2))
+    assert str(expected) == (
+        "after kill-1 at least 1 clients lose a1, try a1, c1 1 to 2 times in vain and recover at b1 or d1"
+    )
+    wrong = expected.wrong(seen([fault("kill-1", second=2)], rows, [phase("heal", 99)]))
+    assert words in wrong
+    assert bool(words) == bool(wrong)
+
+
+def test_a_client_that_gives_up_recovers_nowhere():
+    expected = Recovers(of="a1", tried=("a1", "c1"), to=(), after="kill-1")
+    given_up, found = (
+        seen([fault("kill-1", second=2)], states(1, *ROUND, *ending), [phase("heal", 99)])
+        for ending in (("given-up",), FOUND)
+    )
+    assert str(expected).endswith("in vain and give up")
+    assert expected.wrong(given_up) == ""
+    assert "passed through" in expected.wrong(found)

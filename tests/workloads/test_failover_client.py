@@ -84,9 +84,28 @@ async def test_subscriptions_are_made_again_at_the_next_broker():
             assert (await client.unsubscribe(subscription)).type == "ok"
         assert [head["destination"] for head in heads(second, "SUBSCRIBE")] == ["/queue/q"]
         kinds = [(state.kind, state.broker) for state in states]
-        assert kinds[:2] == [("connected", address_of(first)), ("lost", address_of(first))]
-        assert kinds[-2:] == [("connected", address_of(second)), ("closed", "")]
-        assert set(kinds[2:-2]) == {("failed", address_of(first))}
+        assert kinds[:3] == [(kind, address_of(first)) for kind in ("reached", "connected", "lost")]
+        found = ("reached", "connected", "recovering", "recovered")
+        assert kinds[-5:] == [*((kind, address_of(second)) for kind in found), ("closed", "")]
+        assert set(kinds[3:-5]) == {("reached", address_of(first)), ("failed", address_of(first))}
+
+
+@in_loop
+async def test_a_client_has_recovered_when_all_its_subscriptions_are_confirmed():
+    async with Server("a1") as server:
+        states, waiting = [], []
+        async with Client([address_of(server)], rules=SOON, on_state=states.append) as client:
+            subscriptions = [client.subscribe(f"/queue/{name}", print) for name in "pq"]
+            for subscription in subscriptions:
+                await subscription.confirmed.wait()
+            server.script["SUBSCRIBE"] = lambda peer, frame: waiting.append((peer, frame))
+            server.peers[-1].transport.abort()
+            await until(lambda: len(waiting) == 2)
+            for peer, frame in waiting:
+                assert states[-1].kind == "recovering"
+                peer.receipt(frame)
+                await asyncio.sleep(0.01)
+            assert states[-1].kind == "recovered"
 
 
 @in_loop
@@ -150,10 +169,10 @@ async def test_a_refused_subscribe_is_told_and_the_next_one_waits():
         rules = Rules(iterations=0, interval_s=600.0, reconnect=True)
         async with Client([address_of(server)], rules=rules, on_state=states.append) as client:
             subscription = client.subscribe("/queue/q", print)
-            await until(lambda: len(states) == 2)
+            await until(lambda: len(states) == 3)
             await asyncio.sleep(0.02)
             assert (len(server.peers), subscription.confirmed.is_set()) == (1, False)
-        assert states[1].reason == "subscribe refused: refused: no rights"
+        assert states[2].reason == "subscribe refused: refused: no rights"
 
 
 @in_loop
@@ -344,7 +363,7 @@ async def test_a_lost_connection_is_told_even_if_it_is_the_last():
         async with Client([address_of(server)], on_state=states.append) as client:
             server.peers[-1].transport.abort()
             await until(lambda: client.connection is None)
-        assert [state.kind for state in states] == ["connected", "lost", "closed"]
+        assert [state.kind for state in states] == ["reached", "connected", "lost", "closed"]
 
 
 @in_loop

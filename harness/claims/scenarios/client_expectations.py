@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -78,3 +79,83 @@ class Redirected(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         brokers = ", ".join(f"{count} to {broker}" for broker, count in sorted(counts.items()))
         return f"clients of {self.of} connected again: {brokers or 'none'}"
+
+
+RECOVERY: Final = ("reached", "connected", "recovering", "recovered")
+"""The states of a client that has found another broker, in their order."""
+
+
+class Recovers(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation of the states that clients of one broker pass through after a moment.
+
+    At least ``least`` clients lose ``of`` between ``after`` and the healing. Each of them fails at
+    the brokers ``tried``, in this order, again and again, and then recovers at one of ``to``. If
+    ``to`` is empty, it gives up instead. ``rounds`` has the lowest and the highest number of rounds
+    over ``tried``; the last one may end early.
+    """
+
+    of: str
+    tried: tuple[str, ...]
+    to: tuple[str, ...]
+    after: str
+    rounds: tuple[int, int] = (1, 1)
+    least: int = 1
+
+    def __str__(self) -> str:
+        least, most = self.rounds
+        times = "" if most == 1 else f" {least} times" if least == most else f" {least} to {most} times"
+        ends = f"recover at {' or '.join(self.to)}" if self.to else "give up"
+        return (
+            f"after {self.after} at least {self.least} clients lose {self.of}, try {', '.join(self.tried)}"
+            f"{times} in vain and {ends}"
+        )
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        begin, end = run.between((self.after, HEAL))
+        recoveries = [
+            states
+            for time, states in _recoveries(run)
+            if begin < time <= end and states[0] == ("lost", self.of)
+        ]
+        for states in recoveries:
+            if not self._fits(states[1:]):
+                words = [f"{kind} {broker}".strip() for kind, broker in states]
+                skipped = [f"{len(words) - 10} more"] if len(words) > 12 else []
+                passed = ", ".join([*words[:5], *skipped, *words[-5:]] if skipped else words)
+                return f"a client of {self.of} passed through other states: {passed}"
+        if len(recoveries) < self.least:
+            return f"{len(recoveries)} clients of {self.of} recovered or gave up after {self.after}"
+        return ""
+
+    def _fits(self, states: Sequence[tuple[str, str]]) -> bool:
+        failed = tuple(broker for kind, broker in states if kind == "failed")
+        least, most = (count * len(self.tried) for count in self.rounds)
+        endings = [[(kind, broker) for kind in RECOVERY] for broker in self.to] or [[("given-up", "")]]
+        return (
+            least <= len(failed) <= most
+            and failed == (self.tried * len(failed))[: len(failed)]
+            and [*states[len(failed) :]] in endings
+        )
+
+
+def _recoveries(run: ObservedRun) -> Iterator[tuple[int, Sequence[tuple[str, str]]]]:
+    """Yield the states of each client from each loss of a connection to the end of its recovery.
+
+    The first value is the time of the loss (ns). A client whose recovery does not end is left out,
+    and so is the state "reached" of a broker that then refuses the client.
+    """
+    under_way: dict[int, tuple[int, list[tuple[str, str]]]] = {}
+    for row in run.rows:
+        if row["f"] != "state":
+            continue
+        client, kind = row["process"], row["value"]
+        if kind == "lost":
+            under_way[client] = row["time"], []
+        if client in under_way:
+            states, state = under_way[client][1], (kind, row["broker"] or "")
+            if kind == "failed" and states[-1] == ("reached", state[1]):
+                states.pop()
+            states.append(state)
+            if kind in ("recovered", "given-up"):
+                yield under_way.pop(client)

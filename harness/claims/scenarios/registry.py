@@ -10,6 +10,7 @@ from typing import Final
 
 from harness.claims.scenarios import (
     client_failover,
+    client_list,
     cluster_probes,
     clusters,
     discovery,
@@ -46,6 +47,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *clusters.BETWEEN_BROKERS,
     *discovery.SCENARIOS,
     *client_failover.SCENARIOS,
+    *client_list.SCENARIOS,
     *joining.SCENARIOS,
     *topics.SCENARIOS,
 )
@@ -72,7 +74,7 @@ FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "CO": (2, "colocated (AMQ 17.3.5)"),
     "CL": (21, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
     "CV": (19, "conventional clusters (SUN, CAPS)"),
-    "HA": (11, "high availability on a shared database (SUN)"),
+    "HA": (12, "high availability on a shared database (SUN)"),
     "MI": (6, "multi-instance (WMQ)"),
 }
 """The families of claims: how many rows each has, and what they are about."""

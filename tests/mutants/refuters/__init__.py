@@ -10,6 +10,7 @@ from typing import Final
 
 from mutants.refuters import (
     client_failover,
+    client_list,
     clusters,
     ha_database,
     membership,
@@ -34,6 +35,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **clusters.REFUTERS,
     **membership.REFUTERS,
     **client_failover.REFUTERS,
+    **client_list.REFUTERS,
     **topics.REFUTERS,
 }
 """The refuter of each scenario and probe, by its id."""
