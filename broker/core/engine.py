@@ -90,6 +90,7 @@ from broker.core.subscription import (
 )
 from broker.core.topics import Topics
 from broker.core.transactions import Transaction
+from broker.core.transient import TransientQueues
 from broker.core.two_phase import (
     Decision,
     TransactionId,
@@ -169,6 +170,7 @@ class Engine:
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._read_prepared, self._purge, self._forget, self.budget)
+        self.transient = TransientQueues(settings.transient_wait_s, self.drop)
         self._forwarded: Duplicates[MessageId] = Duplicates()
         self._sent: Duplicates[SentId] = Duplicates(max_bytes=settings.max_duplicate_ids_size)
         self._suspended = False
@@ -687,6 +689,7 @@ class Engine:
         self._reaper.stop()
         self._expiry_scan.stop()
         self._dropped.stop()
+        self.transient.stop()
         operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
@@ -695,17 +698,17 @@ class Engine:
         )
         await durable
 
-    def adopt(self, recovered: Recovered) -> None:
+    def adopt(self, recovered: Recovered, *, taken_over: bool = False) -> None:
         """Take what a journal held: at the start our own, later that of a broker taken over."""
         collecting = gc.isenabled()
         gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
         try:
-            self._adopt(recovered)
+            self._adopt(recovered, taken_over=taken_over)
         finally:
             if collecting:
                 gc.enable()
 
-    def _adopt(self, recovered: Recovered) -> None:
+    def _adopt(self, recovered: Recovered, *, taken_over: bool) -> None:
         image = recovery.read(recovered.records, self._keeps)
         operations = self._claim_twins(image)
         superseded = self._superseded(image)
@@ -736,6 +739,9 @@ class Engine:
         self.large.adopt(image.large)
         self.paging.blobs.adopt(page.blob for page in image.all_pages)
         for queue in dropped.values():
+            if taken_over and self.transient.keep(queue):
+                self.queues[queue.name] = queue
+                continue
             queue.drop()
             self._dropped.add(queue)
         operations += [Operation(UPDATE, DROPPED, queue_id) for queue_id in superseded]
@@ -851,6 +857,7 @@ class Engine:
         self._expiry_scan.stop()
         self.memory.clear()
         self._dropped.stop()
+        self.transient.stop()
         for callback in self.on_abandon:
             callback()
 
@@ -959,9 +966,9 @@ class Engine:
             return (
                 self.topics.arriving(target, message) if forwarded else self.topics.wanting(target, message)
             )
-        if not forwarded and (keeper := self.settings.keeper(target)) != target:
+        temporary = self.queues.get(target)  # it may have been another broker's, which has failed
+        if temporary is None and not forwarded and (keeper := self.settings.keeper(target)) != target:
             return (self.queue(keeper),)
-        temporary = self.queues.get(target)
         if temporary is None and self._keeps(target):
             temporary = self.queue(target)  # its broker may not have told us yet
         return () if temporary is None else (temporary,)

@@ -99,12 +99,14 @@ class EngineSettings:
     max_queues: int = 50_000
     max_duplicate_ids_size: int = 64 * 1024 * 1024
     expiry_scan_period_s: float = 30.0
+    transient_wait_s: float = 0.0
     addresses: AddressBook = field(default_factory=AddressBook)
     transactions: TransactionBounds = field(default_factory=TransactionBounds)
 
     @classmethod
     def of(cls, config: BrokerConfig, node_id: str) -> EngineSettings:
         """From a configuration."""
+        section = config.ha_policy.ha_database
         return cls(
             node_id=node_id,
             cluster=config.cluster.name if config.cluster else "my-cluster",
@@ -113,6 +115,7 @@ class EngineSettings:
             max_queues=config.broker.max_queues,
             max_duplicate_ids_size=config.broker.max_duplicate_ids_size,
             expiry_scan_period_s=config.broker.message_expiry_scan_period / 1000,
+            transient_wait_s=0.0 if section is None else section.transient_wait / 1000,
             addresses=AddressBook(config.address_settings),
             transactions=TransactionBounds(
                 config.broker.transaction_timeout / 1000,

@@ -37,6 +37,12 @@ class HaDatabaseSection(PolicySection, frozen=True, kw_only=True):
     """Intervals without a change of a suspect's row after which it counts as failed."""
     takeover_wait: Milliseconds = 0
     """From the begin of a takeover, when the failed broker is fenced, to its completion."""
+    transient_wait: Milliseconds = 0
+    """How long a failed broker's temporary queues stay with the broker that took it over.
+
+    A client with a ``client-id`` gets its queue back if it returns in time and subscribes to it
+    with ``resume:true``; later it is refused.
+    """
     failover_on_shutdown: bool = True
     """Whether others take over when this broker is stopped normally (``shutdown -nofailover`` is
     false).

@@ -17,6 +17,7 @@ from typing import Final
 
 from broker.core.engine import Engine
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, node_of_temporary
+from broker.core.transient import tagged
 from broker.stomp.headers import (
     OWN_TEMPORARY_PREFIX,
     FrameRefusedError,
@@ -90,13 +91,31 @@ class Destinations:
             "delete some first, with brokerctl delete"
         )
 
-    def new_temporary(self, name: str) -> str:
-        """Make the temporary queue of that NAME; its own name."""
+    def new_temporary(self, name: str, client: tuple[str, str] = ("", "")) -> str:
+        """Make the temporary queue of that NAME, for a login and client-id; its own name."""
         self.demand_room()
         self._count += 1
         engine, node_id = self._engine, self._engine.settings.node_id
-        queue = f"{TEMPORARY_PREFIX}{node_id}.{self._session}-{self._count}-{engine.seams.secret()}"
+        secret = engine.seams.secret()
+        if engine.settings.transient_wait_s:
+            secret = tagged(secret, client, name)
+        queue = f"{TEMPORARY_PREFIX}{node_id}.{self._session}-{self._count}-{secret}"
         self._engine.queue(queue)
+        return self._named(name, queue)
+
+    def resumed(self, name: str, client: tuple[str, str]) -> str:
+        """Return the own name of the queue that its client has called NAME at a failed broker."""
+        transient = self._engine.transient
+        kept = transient.take(client, name)
+        if kept is None:
+            raise FrameRefusedError(
+                f"temporary queue {name[:64]!r} of client-id {client[1][:64]!r} is not kept here: its broker "
+                f"was not taken over, or longer than {transient.wait_s:g} s ago "
+                "(ha-policy.ha-database.transient-wait); leave 'resume' out for a new queue"
+            )
+        return self._named(name, kept.name)
+
+    def _named(self, name: str, queue: str) -> str:
         self.temporaries[name] = queue
         self._names[queue] = name
         return queue
@@ -115,13 +134,14 @@ class Destinations:
     def _others_temporary(self, destination: str) -> str:
         own_node, router = self._engine.settings.node_id, self._engine.router
         node_id = node_of_temporary(destination)
-        is_known = node_id == own_node or destination in self._engine.queues
-        if not is_known and (router is None or not router.forwards_to(node_id)):
+        if destination in self._engine.queues:
+            return destination
+        if node_id != own_node and (router is None or not router.forwards_to(node_id)):
             raise FrameRefusedError(
                 f"destination {destination[:128]!r} is no temporary queue of this broker (node-id "
                 f"{own_node}) or of one to which it forwards messages: reply at the broker that created it"
             )
-        if not is_known and self._engine.settings.stays_home:
+        if node_id != own_node and self._engine.settings.stays_home:
             self.demand_room()
         return destination
 

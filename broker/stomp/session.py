@@ -320,7 +320,7 @@ class StompSession:
         name, temporaries = temporary_name(reply_to), self._destinations.temporaries
         if name not in temporaries:
             self._may_subscribe(reply_to)
-            queue = self._destinations.new_temporary(name)
+            queue = self._destinations.new_temporary(name, self._client)
             self._add(reply_to, self._consume(reply_to, queue, "auto", None, transient=True))
             self._await_news()
             self._balance_reading()
@@ -534,7 +534,9 @@ class StompSession:
                 raise FrameRefusedError(
                     f"destination {destination[:64]!r}: a temporary queue has one subscription and no browser"
                 )
-            queue = self._destinations.new_temporary(temporary)
+            resumes = headers.get("resume") == "true"
+            opened = self._destinations.resumed if resumes else self._destinations.new_temporary
+            queue = opened(temporary, self._client)
             return self._consume(subscription_id, queue, mode, window, wanted, transient=True)
         if destination.startswith(TEMPORARY_PREFIX):
             raise FrameRefusedError(

@@ -191,7 +191,7 @@ class TestSpec(
     client_states: Annotated[
         bool,
         Field(
-            "Record each state of the clients' connections: lost, failed, reached, connected, recovered ...",
+            "Record each state of the connections of clients, such as lost and recovered",
             "--client-states",
         ),
     ] = False

@@ -120,7 +120,7 @@ def other(name):
     if kind is str:
         return "other"
     drawn = FIELDS[name].drawn
-    return drawn[-1] if drawn else field.default + 1
+    return drawn[-1] if drawn else (field.default or 0) + 1
 
 
 def test_a_file_of_machines_is_repeated_by_the_option_that_names_a_file(tmp_path):

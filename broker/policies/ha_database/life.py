@@ -273,7 +273,7 @@ class Life(LeasedReign):
             return
         session = max(gained)
         self._journal.adopt(session, records)
-        self.live.engine.adopt(Recovered(records))
+        self.live.engine.adopt(Recovered(records), taken_over=True)
         self.store_sessions.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
         self._takeovers.append(NodeTakeover(self._node_id_of(victim.broker_id), victim.epoch))

@@ -5,6 +5,7 @@ Chapter 8 of Sun 4.1 is shown on real processes that share an SQLite file.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Mapping
@@ -12,13 +13,14 @@ from typing import Any, Final
 
 from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.workbench import LOGIN, Broker, Workbench, on_bench
-from harness.systems.stomp_client import StompClient
+from harness.systems.stomp_client import StompClient, send
 from stomp_protocol.frames import Frame
 
 CLUSTER: Final = "probe"
 SOURCE: Final = "SUN, High-Availability Clusters"
 STORE: Final = "store.sqlite"
 QUEUE: Final = "/queue/orders"
+ANSWERS: Final = "/temp-queue/answers"
 TOPIC: Final = "/topic/prices"
 CLIENT: Final = "auditor"
 DURABLE: Final = {"durable-subscription-name": "prices"}
@@ -32,6 +34,7 @@ def member(
     cluster: Mapping[str, Any] | None = None,
     takeover_wait_ms: int = 0,
     expiration_ms: int = 60_000,
+    transient_wait_ms: int = 0,
     data: str | None = None,
 ) -> Broker:
     """Return a broker of the cluster, in a file next to its configuration.
@@ -51,6 +54,7 @@ def member(
                     "heartbeat-interval": 250,
                     "monitor-interval": 200,
                     "takeover-wait": takeover_wait_ms,
+                    "transient-wait": transient_wait_ms,
                 }
             },
             "database-store": {
@@ -236,6 +240,98 @@ async def _ha8_id(bench: Workbench) -> None:
     bench.compare("the broker that has the id goes on", "live", status["role"] if status else "gone")
 
 
+async def _ha12(bench: Workbench, wait_ms: int) -> tuple[Broker, str, str]:
+    """Kill a broker with a temporary queue that has a message, and let another one take it over.
+
+    Returns the taker, the store session and the unique name of the queue, when the taker accepts
+    the clients of the failed broker.
+    """
+    failing, taker = (
+        member(bench, name, transient_wait_ms=wait_ms, expiration_ms=12_000) for name in ("a1", "b1")
+    )
+    await started(failing, taker)
+    async with await StompClient.connect(failing.stomp, client_id=CLIENT) as asker:
+        session = asker.connected.headers["store-session"]
+        await asker.ask("SUBSCRIBE", id="1", destination=ANSWERS, ack="client-individual")
+        await asker.ask("SEND", "question", destination=QUEUE, reply_to=ANSWERS)
+        await asker.ask("SUBSCRIBE", id="2", destination=QUEUE)
+        [question] = await asker.messages(1)
+        reply_to = question.headers["reply-to"]
+        await asker.ask("SEND", "answer", destination=reply_to)
+        await failing.kill()
+    await taker.ctl("takeover", "-f", "-n", "a1")
+
+    async def let_in() -> bool:
+        async with await StompClient.connect(taker.stomp, session) as client:
+            return client.connected.command == "CONNECTED"
+
+    await bench.until("the clients of the failed broker are let in", "CONNECTED", let_in)
+    return taker, session, reply_to
+
+
+async def _resumed(taker: Broker, session: str, client_id: str) -> tuple[str, list[str]]:
+    """Let a client return to its temporary queue; return the answer, and the replies that it gets.
+
+    The answer is "RECEIPT", or why the client is refused.
+    """
+    async with await StompClient.connect(taker.stomp, session, client_id=client_id) as client:
+        answer = await client.ask("SUBSCRIBE", id="1", destination=ANSWERS, more={"resume": "true"})
+        if answer.command == "ERROR":
+            return answer.headers["message"], []
+        return "RECEIPT", _texts(await client.messages(2))
+
+
+async def _temporaries(broker: Broker) -> list[str]:
+    """Return the names of the temporary queues that a broker has."""
+    status = await broker.status() or {"queues": []}
+    return [queue["name"] for queue in status["queues"] if queue["name"].startswith("/remote-temp-queue/")]
+
+
+@on_bench
+async def _ha12_late(bench: Workbench) -> None:
+    taker, session, reply_to = await _ha12(bench, 1000)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(10.0):
+            while await _temporaries(taker):  # noqa: ASYNC110 - a process is asked
+                await asyncio.sleep(0.1)
+    bench.require("the taker cleans the queue after the waiting period", [], await _temporaries(taker))
+    answer, _ = await _resumed(taker, session, CLIENT)
+    bench.compare(
+        "a client that returns later is refused by name",
+        (True, True),
+        (f"temporary queue 'answers' of client-id '{CLIENT}' is not kept here" in answer, "1 s" in answer),
+    )
+    async with await StompClient.connect(taker.stomp, session) as responder:
+        late = await responder.ask("SEND", "too late", destination=reply_to)
+        bench.compare(
+            "a later reply is refused by name",
+            True,
+            f"{reply_to}' is no temporary" in late.headers["message"],
+        )
+    async with await StompClient.connect(taker.stomp, session, client_id=CLIENT) as client:
+        await client.ask("SUBSCRIBE", id="1", destination=ANSWERS)
+        await client.ask("SEND", "other question", destination=QUEUE, reply_to=ANSWERS)
+        await client.ask("SUBSCRIBE", id="2", destination=QUEUE)
+        [question] = await client.messages(1)
+        bench.compare("its new queue has another name", True, question.headers["reply-to"] != reply_to)
+
+
+@on_bench
+async def _ha12_in_time(bench: Workbench) -> None:
+    taker, session, reply_to = await _ha12(bench, 600_000)
+    bench.require("the taker keeps the queue", [reply_to], await _temporaries(taker))
+    await send(taker.stomp, reply_to, "another answer")
+    stranger, _ = await _resumed(taker, session, "stranger")
+    bench.compare("another client does not get the queue", True, "is not kept here" in stranger)
+    answer, replies = await _resumed(taker, session, CLIENT)
+    bench.compare("a client that returns in time gets its queue", "RECEIPT", answer)
+    bench.compare(
+        "it gets the replies from before the failure and from after it", ["answer", "another answer"], replies
+    )
+    bench.compare("the queue ends with its connection", [], await _temporaries(taker))
+
+
 PROBES: Final = (
     Probe(
         id="HA3",
@@ -259,5 +355,21 @@ PROBES: Final = (
         source=SOURCE,
         expected="the second broker ends with one line that names the first; the first goes on",
         take=_ha8_id,
+    ),
+    Probe(
+        id="HA12",
+        claim="the taker cleans a failed broker's transient resources after a waiting period: then they "
+        "are unavailable to a client that returns",
+        source=SOURCE,
+        expected="the temporary queue is gone, and the client is refused by name",
+        take=_ha12_late,
+    ),
+    Probe(
+        id="HA12-in-time",
+        claim="within the waiting period a client that returns gets its temporary queue, with the replies "
+        "that waited",
+        source=SOURCE,
+        expected="the client gets its queue and all replies, and no other client does",
+        take=_ha12_in_time,
     ),
 )

@@ -162,6 +162,20 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "size=size, least_deliveries=0)",
         fails="a message that may have been delivered before is marked as redelivered",
     ),
+    "HA12": without(
+        "a taker never cleans the temporary queues of a failed broker",
+        "broker/core/transient.py",
+        "            self._end(queue)\n",
+        "            self.keep(queue)\n",
+        fails="the taker cleans the queue after the waiting period",
+    ),
+    "HA12-in-time": without(
+        "a taker cleans the temporary queues of a failed broker at once",
+        "broker/core/transient.py",
+        "        if not self.wait_s or not queue",
+        "        if self.wait_s or not queue",
+        fails="the taker keeps the queue",
+    ),
     "HA8": without(
         "a broker ignores a list of brokers without a warning",
         "broker/policies/ha_database/policy.py",
