@@ -178,6 +178,13 @@ def _limits(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
             f"acceptor.max-transaction-bytes is {mine}, and all transactions together may have {room}"
             f" ({share} percent of broker.global-max-size): the first may not be above the second"
         )
+    for name in ("broker.max-messages", "broker.max-connections"):
+        if _value(given, name) == 0:
+            yield f"{name} is 0: nobody could use the broker; -1 is no limit"
+    for entry in config.address_settings:
+        for name, most in (("max-messages", entry.max_messages), ("max-producers", entry.max_producers)):
+            if most == 0:
+                yield f"address-settings of {entry.match!r}: {name} is 0: nobody could send; -1 is no limit"
     for lower, upper in _BOTH_GIVEN:
         one, other = _value(given, lower), _value(given, upper)
         if one is not None and other is not None and one > other > 0:
@@ -211,6 +218,17 @@ def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"{where}: redistribution-delay is {entry.redistribution_delay}, and "
                 f"cluster.message-load-balancing is {balancing}: redistribution is for ON_DEMAND"
+            )
+        removes = entry.limit_behavior.startswith("REMOVE")
+        if removes and table.get("address-full-policy") == "PAGE":
+            yield (
+                f"{where}: limit-behavior is {entry.limit_behavior}, and address-full-policy is PAGE: what "
+                "is on the disk could not be removed; use BLOCK"
+            )
+        if "limit-behavior" in table and "max-messages" not in table and config.broker.max_messages < 0:
+            yield (
+                f"{where}: limit-behavior is given, and neither max-messages nor broker.max-messages: "
+                "nothing would be limited"
             )
         if entry.auto_delete_queues_delay and not entry.auto_delete_queues:
             yield (

@@ -65,6 +65,13 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     A client that would make one more is refused. More that are in the store stay, and the broker
     itself may make more.
     """
+    max_messages: Unlimited = -1
+    """Messages in all queues and subscriptions together; -1: no limit.
+
+    Who sends more is treated as ``limit-behavior`` of the address settings says.
+    """
+    max_connections: Unlimited = -1
+    """Clients that may be logged in; one more is refused. -1: no limit."""
     max_duplicate_ids_size: Positive = 64 * 1024 * 1024
     """Bytes of memory for the ids (``_AMQ_DUPL_ID``) that all destinations together remember, about
     150,000 ids.
@@ -326,6 +333,22 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """
     address_full_policy: Literal["PAGE", "BLOCK"] = "PAGE"
     """PAGE: what comes goes to the disk, and back when its turn comes. BLOCK: producers wait."""
+    max_messages: Unlimited = -1
+    """Messages of one queue, or of one subscription of a topic, wherever they are; above it
+    ``limit-behavior`` holds. -1: only ``broker.max-messages`` counts.
+    """
+    limit_behavior: Literal["FLOW_CONTROL", "REMOVE_OLDEST", "REJECT_NEWEST", "REMOVE_LOW_PRIORITY"] = (
+        "FLOW_CONTROL"
+    )
+    """FLOW_CONTROL: producers wait. REJECT_NEWEST: what they send is refused with an ERROR.
+    REMOVE_OLDEST: the oldest message that waits is removed for the new one. REMOVE_LOW_PRIORITY:
+    the oldest of the lowest priority. Queues that remove do not page: at ``max-size-bytes``
+    producers wait.
+    """
+    max_producers: Unlimited = -1
+    """Connections that have sent to one queue or topic, and are open. What another one sends is
+    refused with an ERROR. -1: no limit.
+    """
     page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
     """Bytes of messages that one page holds, and that are read at a time.
 
@@ -355,6 +378,11 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says
     nothing.
     """
+
+    @property
+    def pages(self) -> bool:
+        """True for a queue that pages: one that removes could not remove what is paged."""
+        return self.address_full_policy == "PAGE" and not self.limit_behavior.startswith("REMOVE")
 
     @property
     def page_bytes(self) -> int:

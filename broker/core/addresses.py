@@ -30,6 +30,8 @@ class AddressBook:
             DEFAULTS.dead_letter_address,
             *(entry.dead_letter_address for entry in settings),
         } - {""}
+        self.has_limits = any(max(entry.max_messages, entry.max_producers) >= 0 for entry in settings)
+        """True if any of them limits messages or producers."""
         self._expiry = {DEFAULTS.expiry_address, *(entry.expiry_address for entry in settings)} - {""}
 
     def settings(self, queue: str) -> AddressSettings:

@@ -52,12 +52,12 @@ from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.identity import MessageId
 from broker.core.interests import Interest, Interests, encode_known
+from broker.core.limits import LimitedQueue, Limits
 from broker.core.memory import Memory
 from broker.core.message import (
     CLAIMED,
     CLEAN,
     DECIDED,
-    DELIVERIES,
     DROPPED,
     FORWARDED,
     KNOWN,
@@ -68,7 +68,6 @@ from broker.core.message import (
     SUBSCRIPTION,
     Message,
     encode,
-    encode_counts,
     readdressed,
 )
 from broker.core.open_transactions import OpenTransactions
@@ -151,7 +150,13 @@ class Engine:
         """Of what is done for clients in one turn of the loop."""
         gate.budget = self.budget
         self.topics = Topics(self.budget)
-        self.memory = Memory(settings.global_max_size, self.queues, self.topics, settings.keeper)
+        self.limits: Limits | None = None
+        """Asked for each send, too; None if none are configured."""
+        if settings.max_messages >= 0 or settings.addresses.has_limits:
+            self.limits = Limits(
+                settings.addresses, settings.max_messages, self.queues, self.topics, self._was_sent
+            )
+        self.memory = Memory(settings.global_max_size, self.queues, self.topics, settings.keeper, self.limits)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
         self.transactions = OpenTransactions(self.memory, settings.transactions)
         self.large = LargeBodies(journal.large, journal, gate)
@@ -337,6 +342,8 @@ class Engine:
         if queue[0] == "/":
             return self._send_to_all(self._holders(queue, message), message, done)
         holder = self._holder(queue, message)
+        if isinstance(holder, LimitedQueue):
+            return self._send_to_all((holder,), message, done)
         message.id = record_id = self.journal.next_id()
         sequence = self.journal.append((Operation(ADD, MESSAGE, record_id, encode(message, holder.id)),))
         self.memory.take(holder, message.size)
@@ -552,7 +559,9 @@ class Engine:
         With the ``decision`` that other brokers commit their parts, that is in the entry, too.
         """
         self._check()
-        operations = []
+        operations = self.paging.removals([one.message for one in transaction.acknowledged])
+        for delivery in transaction.acknowledged:
+            self._settle(delivery)  # first: a queue with a limit has room for as many sends
         arrivals = []
         if decision is not None:
             operations.append(Operation(ADD, DECIDED, decision.record_id, encode_decided(decision)))
@@ -568,9 +577,6 @@ class Engine:
             added, places = self._stored(self._holders(queue, message), message)
             operations += added
             arrivals += places
-        operations += self.paging.removals([one.message for one in transaction.acknowledged])
-        for delivery in transaction.acknowledged:
-            self._settle(delivery)
         sequence = self._refuse(transaction.refused, operations, arrivals, done, transaction.given_up)
         for sent in taken:
             self._sent.accepted(sent, sequence)
@@ -879,13 +885,10 @@ class Engine:
         for message in messages if address else ():
             letter = expired_letter(message, address, queue.name, self.now())
             self.large.copied(letter)
-            letter.id = self.journal.next_id()
-            holder = self.queue(address)
-            operations.append(Operation(ADD, MESSAGE, letter.id, encode(letter, holder.id)))
-            if letter.deliveries:
-                operations.append(Operation(UPDATE, DELIVERIES, letter.id, encode_counts(letter)))
-            arrivals.append((holder, letter))
-            self.memory.take(holder, letter.size)
+            added, places = self._stored((self.queue(address),), letter)
+            operations += added
+            operations += self.paging.counts(one for _, one in places if one.deliveries)
+            arrivals += places
         queue.gone(messages)
         self.large.settled(messages)
         self.memory.give(queue, sum(message.size for message in messages))
@@ -993,12 +996,18 @@ class Engine:
         Each of several copies has an identity of its own: by a common one, another broker to which
         they move would take all but the first for repeats.
         """
-        operations = []
-        places = []
+        operations: list[Operation] = []
+        places: list[tuple[Queue, Message]] = []
         data = b""
         if len(holders) > 1:
             message.identity = None
         for holder in holders:
+            if isinstance(holder, LimitedQueue):
+                removed = holder.make_room(message)
+                if removed is None:
+                    continue
+                operations += self._removal(holder, removed)
+                holder.stored()
             one = message
             if data:
                 one = message.copy()
@@ -1011,6 +1020,14 @@ class Engine:
         if not places:
             self.large.settled((message,))
         return operations, places
+
+    def _removal(self, queue: Queue, messages: Sequence[Message]) -> list[Operation]:
+        """Return the operations that remove messages, which are out of their queue."""
+        if not messages:
+            return []
+        self.large.settled(messages)
+        self.memory.give(queue, sum(message.size for message in messages))
+        return self.paging.removals(messages)
 
     def _send_once(self, target: str, message: Message, done: Callback | None) -> int:
         """A repeated one only calls ``done``, when the first is durable."""
@@ -1122,12 +1139,10 @@ class Engine:
                 if address:
                     dead = dead_letter(message, queue, address)
                     self.large.copied(dead)
-                    dead.id = self.journal.next_id()
-                    holder = self.queue(address)
-                    operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, holder.id)))
-                    operations.append(Operation(UPDATE, DELIVERIES, dead.id, encode_counts(dead)))
-                    arrivals.append((holder, dead))
-                    self.memory.take(holder, dead.size)
+                    added, places = self._stored((self.queue(address),), dead)
+                    operations += added
+                    operations += self.paging.counts(letter for _, letter in places)
+                    arrivals += places
                 self._settle(delivery)
                 queue.offer(delivery.consumer)
             else:
@@ -1176,16 +1191,13 @@ class Engine:
         return queue
 
     def _new_queue(self, name: str, queue_id: int, subscription: Subscription | None = None) -> Queue:
-        return Queue(
-            name,
-            queue_id,
-            self.settings.addresses.settings(name if subscription is None else subscription.topic),
-            self._handed_over,
-            self,
-            self._may_dispatch,
-            self.paging,
-            self.budget,
-            subscription,
+        settings = self.settings.addresses.settings(name if subscription is None else subscription.topic)
+        rest = self._handed_over, self, self._may_dispatch, self.paging, self.budget, subscription
+        limits = self.limits
+        if limits is None or max(settings.max_messages, self.settings.max_messages) < 0:
+            return Queue(name, queue_id, settings, *rest)
+        return LimitedQueue(
+            name, queue_id, settings, *rest, total=limits.total, room_changed=self.memory.look_again
         )
 
     def _may_dispatch(self) -> bool:

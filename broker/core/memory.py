@@ -21,12 +21,16 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Final
 
+from broker.core.limits import LimitedQueue, Limits, TransactionRoom
 from broker.core.queue import Queue
 from broker.core.subscription import TOPIC_PREFIX
 from broker.core.topics import Topics
 
 Callback = Callable[[], None]
 
+
+Room = str | TransactionRoom
+"""What somebody waits for: room in a queue or topic, or for all that a transaction sends."""
 
 ANY_QUEUE: Final = ""
 """What waits for this waits for the disk alone, and for no queue's room."""
@@ -41,14 +45,20 @@ class Memory:
     """Counts the bytes of messages, and calls back those who wait for room, first come first."""
 
     __slots__ = (
-        "_eases_below", "_keeper", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting", "bound",
-        "disk_full", "on_eased", "on_full", "queues", "size",
+        "_eases_below", "_keeper", "_limits", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting",
+        "bound", "disk_full", "on_eased", "on_full", "queues", "size",
     )  # fmt: skip
 
     def __init__(
-        self, bound: int, queues: Mapping[str, Queue], topics: Topics, keeper: Callable[[str], str]
+        self,
+        bound: int,
+        queues: Mapping[str, Queue],
+        topics: Topics,
+        keeper: Callable[[str], str],
+        limits: Limits | None = None,
     ) -> None:
         self.bound = bound
+        self._limits = limits
         self._keeper = keeper
         self._paging_bound = bound
         """The same for queues that page: more where pages cannot bring all of it below that."""
@@ -60,7 +70,7 @@ class Memory:
         self.on_full: Callback | None = None
         """Called where somebody waits and all queues together have as much as they may."""
         self._topics = topics
-        self._waiting: dict[Callback, str] = {}
+        self._waiting: dict[Callback, Room] = {}
         self._scheduled = False
         self.size = 0
         self.disk_full = False
@@ -104,12 +114,14 @@ class Memory:
             return self.disk_full
         queue = self.queues.get(name)
         if queue is not None:
-            return self._has_no_room(queue)
+            return self._has_no_room(queue) or (forwarded and _refuses(queue))
         if name.startswith(TOPIC_PREFIX):
             holders = self._topics.bound(name) if forwarded else self._topics.holders(name)
-            return any(map(self._has_no_room, holders))
+            return any(map(self._has_no_room, holders)) or (forwarded and any(map(_refuses, holders)))
         if (keeper := self._keeper(name)) != name:
             return self.is_full(keeper)
+        if self._limits is not None and self._limits.waits_for_new(name):
+            return True
         if self._paging_bound > self.bound:
             return self.size >= self._paging_bound + self.bound // 32
         return self.over
@@ -143,6 +155,12 @@ class Memory:
             return "the disk is too full (broker.max-disk-usage)"
         queue = self.queues.get(name) or self.queues.get(self._keeper(name))
         for holder in self._topics.holders(name) if queue is None else (queue,):
+            if isinstance(holder, LimitedQueue) and holder.must_wait(1):
+                return (
+                    f"{holder.name!r} has {holder.count} messages (address-settings: max-messages "
+                    f"{holder.settings.max_messages}, limit-behavior {holder.settings.limit_behavior}; "
+                    f"broker.max-messages)"
+                )
             if holder.full:
                 return (
                     f"{holder.name!r} has {holder.size} bytes in memory (address-settings: max-size-bytes "
@@ -178,15 +196,24 @@ class Memory:
             finally:
                 self.forget(go_on)
 
-    def wait(self, name: str, callback: Callback) -> None:
-        """Call back, once and soon, when the queue has room."""
-        self._waiting[callback] = name
+    def must_wait(self, room: Room) -> bool:
+        """Return whether who needs that room has to wait for it."""
+        return self.is_full(room) if isinstance(room, str) else self.disk_full or bool(room.lacking())
+
+    def wait(self, room: Room, callback: Callback) -> None:
+        """Call back, once and soon, when there is room."""
+        self._waiting[callback] = room
         self.want_room()
 
     def want_room(self) -> None:
         """Make room, if that is what somebody waits for: all queues together have none."""
         if self.over and self.on_full is not None:
             self.on_full()
+
+    def look_again(self) -> None:
+        """Look, soon, whether those who wait may go on."""
+        if self._waiting:
+            self._offer_soon()
 
     def forget(self, callback: Callback) -> None:
         """Do not call back after all."""
@@ -203,6 +230,11 @@ class Memory:
 
     def _offer(self) -> None:
         self._scheduled = False
-        for callback, name in list(self._waiting.items()):
-            if not self.is_full(name) and self._waiting.pop(callback, None) is not None:
+        for callback, room in list(self._waiting.items()):
+            if not self.must_wait(room) and self._waiting.pop(callback, None) is not None:
                 callback()
+
+
+def _refuses(queue: Queue) -> bool:
+    """Return whether a queue would refuse a send, so that what another broker has waits there."""
+    return isinstance(queue, LimitedQueue) and queue.refuses_to_take(1)

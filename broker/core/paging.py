@@ -152,7 +152,7 @@ class Paging:
 
     def pages(self, queue: Queue) -> bool:
         """Does that queue page, or do its producers wait?"""
-        return queue.settings.address_full_policy == "PAGE" and self.blobs.store is not None
+        return queue.settings.pages and self.blobs.store is not None
 
     def full(self) -> bool:
         """Has all memory together reached its bound?"""

@@ -495,8 +495,8 @@ class Queue:
         """Must producers wait?"""
         return self.is_full_with(0)
 
-    def is_full_with(self, size: int) -> bool:
-        """Return whether producers would have to wait if it had so many bytes more."""
+    def is_full_with(self, size: int, count: int = 0) -> bool:  # noqa: ARG002 - see ``limits``
+        """Return whether producers would have to wait if there were so much more."""
         return self.size + size >= self._limit + self.slack
 
     def paged(self) -> int:

@@ -97,6 +97,7 @@ class EngineSettings:
     """True if no message moves to another broker: those at others consume it from here."""
     global_max_size: int = 256 * 1024 * 1024
     max_queues: int = 50_000
+    max_messages: int = -1
     max_duplicate_ids_size: int = 64 * 1024 * 1024
     expiry_scan_period_s: float = 30.0
     transient_wait_s: float = 0.0
@@ -113,6 +114,7 @@ class EngineSettings:
             stays_home=config.ha_policy.conventional is not None,
             global_max_size=config.broker.global_max_size,
             max_queues=config.broker.max_queues,
+            max_messages=config.broker.max_messages,
             max_duplicate_ids_size=config.broker.max_duplicate_ids_size,
             expiry_scan_period_s=config.broker.message_expiry_scan_period / 1000,
             transient_wait_s=0.0 if section is None else section.transient_wait / 1000,

@@ -29,7 +29,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -87,6 +87,10 @@ class ConnectionServer(Protocol):
 
     def met(self, connection: StompConnection) -> None:
         """A client has connected."""
+        ...
+
+    def objection(self, headers: Mapping[str, str]) -> str:
+        """Why no client with this CONNECT may log in, "" if one may."""
         ...
 
     def recognise(self, connection: StompConnection, login: str, client_id: str) -> None:
@@ -554,7 +558,7 @@ class StompConnection(asyncio.Protocol):
         except StopIteration:
             pass
         except FrameRefusedError as error:
-            self.error(str(error), frame.headers.get("receipt"), logged=error.logged)
+            self.error(str(error), frame.headers.get("receipt"), *error.headers, logged=error.logged)
         except (DemotedError, JournalError):
             self.abort()
         except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker

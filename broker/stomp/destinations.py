@@ -19,6 +19,7 @@ from broker.core.engine import Engine
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX, node_of_temporary
 from broker.core.transient import tagged
 from broker.stomp.headers import (
+    NOT_DONE,
     OWN_TEMPORARY_PREFIX,
     FrameRefusedError,
     queue_name,
@@ -62,6 +63,9 @@ class Destinations:
             target = queue_name(destination)
             self._rights.demand(self.user, "send", target)
             self.may_be_created(target)
+        limits = self._engine.limits
+        if limits is not None and (objection := limits.enter(target, self._session)):
+            raise FrameRefusedError(objection, "", NOT_DONE)
         if len(self.known) < KEPT:
             self.known[destination] = target
         return target
@@ -127,7 +131,9 @@ class Destinations:
             del self.temporaries[name]
 
     def forget_all(self) -> None:
-        """Forget all temporary queues: their connection ends."""
+        """Forget all temporary queues, and what it sent to: the connection ends."""
+        if self._engine.limits is not None:
+            self._engine.limits.leave(self._session)
         self._names.clear()
         self.temporaries.clear()
 

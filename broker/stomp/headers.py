@@ -38,16 +38,22 @@ They speak of the frame, or only the broker may say them.
 """
 
 
+NOT_DONE: Final = ("not-done", "true")
+"""The header of an ERROR: the frame that its ``receipt-id`` names was certainly not done."""
+
+
 class FrameRefusedError(Exception):
     """The client asked for what cannot be.
 
     An ERROR frame with this text, then the connection is closed. Mend the client. ``logged`` is the
-    text for the broker's log, which may name what the client need not know.
+    text for the broker's log, which may name what the client need not know. ``headers`` are more
+    headers of the ERROR.
     """
 
-    def __init__(self, text: str, logged: str = "") -> None:
+    def __init__(self, text: str, logged: str = "", *headers: tuple[str, str]) -> None:
         super().__init__(text)
         self.logged = logged or text
+        self.headers = headers
 
 
 def queue_name(destination: str | None) -> str:

@@ -11,7 +11,8 @@ not acknowledge can never make room.
                                       a client must wait for receipts or use two connections. If
                                       they wait for news of other brokers, it is not read meanwhile
 Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit
-itself never waits for room: the acknowledgements in it may be what makes it. What a connection has
+waits for no room in memory: the acknowledgements in it may be what makes it. For room in a queue
+with ``max-messages`` it waits, unless its own acknowledgements make enough. What a connection has
 parked that was cut meanwhile is never taken: its client may long have sent more on another.
 
 An ACK or NACK of another broker's message is parked, too, until that broker has answered. It was
@@ -28,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.core.memory import ANY_QUEUE, Memory
+from broker.core.memory import ANY_QUEUE, Memory, Room
 from broker.turn_budget import FRAME, TurnBudget
 
 PARKED_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -36,8 +37,8 @@ WAIT_TOLD_S: Final = 1.0
 """A wait that is shorter needs no line in the log."""
 
 Action = Callable[[], None]
-Wait = str | asyncio.Future[None] | None
-"""What an action waits for: room in a queue or topic, a future, or (None) only its turn."""
+Wait = Room | asyncio.Future[None] | None
+"""What an action waits for: room, a future, or (None) only its turn."""
 
 
 def _nobody(*_: object) -> Any:
@@ -118,11 +119,11 @@ class Intake:
         awaits_others = bool(self._parked) and isinstance(self._parked[0][0], asyncio.Future)
         return awaits_others and self.size > PARKED_BYTES_MAX
 
-    def _wait(self, wait: str | asyncio.Future[None]) -> None:
-        if isinstance(wait, str):
-            self._memory.wait(wait, self._go_on)
-        else:
+    def _wait(self, wait: Room | asyncio.Future[None]) -> None:
+        if isinstance(wait, asyncio.Future):
             wait.add_done_callback(lambda _: self._go_on())
+        else:
+            self._memory.wait(wait, self._go_on)
 
     def _go_on(self) -> None:
         if self._cut():
@@ -158,16 +159,18 @@ class Intake:
         self._since = 0.0
         self._changed()
 
-    def _must_wait(self, wait: str | asyncio.Future[None]) -> bool:
-        return self._memory.is_full(wait) if isinstance(wait, str) else not wait.done()
+    def _must_wait(self, wait: Room | asyncio.Future[None]) -> bool:
+        return not wait.done() if isinstance(wait, asyncio.Future) else self._memory.must_wait(wait)
 
     def _tell_of_wait(self) -> None:
         self._timer = None
         queue = self._parked[0][0]
         if isinstance(queue, asyncio.Future):
             self._tell("it waits for other brokers")
-        elif queue is None or not self._memory.is_full(queue):  # it waits for its turn alone
+        elif queue is None or not self._memory.must_wait(queue):  # it waits for its turn alone
             self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
+        elif not isinstance(queue, str):
+            self._tell(f"a commit waits: {self._memory.reason(queue.lacking())}")
         elif queue == ANY_QUEUE:
             self._tell(f"a commit waits: {self._memory.reason(ANY_QUEUE)}")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 from broker.config import BrokerConfig
@@ -33,6 +34,7 @@ class StompServer:
     def __init__(self, config: BrokerConfig, engine: Engine, connections_max: int | None = None) -> None:
         self.acceptor = config.acceptor
         self._connections_max = connections_max
+        self._clients_max = config.broker.max_connections
         self._tls = Layer.of(config.acceptor, config, "acceptor")
         self.name = config.broker.name
         self.engine = engine
@@ -130,6 +132,19 @@ class StompServer:
             oldest.host, f"{why}: closed the oldest that has not logged in, from {oldest.address}"
         )
         oldest.abort()
+
+    def objection(self, headers: Mapping[str, str]) -> str:
+        """Return why no client with this CONNECT may log in, "" if one may.
+
+        A client that names itself, and is here already, takes its own place.
+        """
+        most, count = self._clients_max, len(self.connections) - len(self.strangers)
+        if most < 0 or count < most or (headers.get("login", ""), headers.get("client-id")) in self.clients:
+            return ""
+        return (
+            f"{count} clients are logged in, and {most} may be (broker.max-connections): close another "
+            "connection, or use another broker"
+        )
 
     def recognise(self, connection: StompConnection, login: str, client_id: str) -> None:
         """A client that names itself has logged in.

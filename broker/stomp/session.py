@@ -28,6 +28,7 @@ from functools import partial
 from typing import Final
 
 from broker.core.consumer import Delivery, Part, Settler
+from broker.core.limits import TransactionRoom
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.queue import Queue
@@ -46,6 +47,7 @@ from broker.stomp.connection import ConnectionServer, StompConnection, Work
 from broker.stomp.destinations import Destinations
 from broker.stomp.durable import durable_key, is_durable, named_by, subscription_of
 from broker.stomp.headers import (
+    NOT_DONE,
     OWN_TEMPORARY_PREFIX,
     QUEUE_PREFIX,
     UNNAMED,
@@ -187,6 +189,9 @@ class StompSession:
             self.connection.error(str(error), None, ("version", SPOKEN))
             return
         agreement = log_in(frame.headers, acceptor, version)
+        if objection := self._server.objection(frame.headers):
+            self.connection.error(objection)
+            return
         admission = self._server.admission
         told = ""
         if admission is not None:
@@ -327,8 +332,12 @@ class StompSession:
         return temporaries[name]
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
+        limits = self.engine.limits
         if queue[0] == "/" and (objection := self._objection(((queue, message),))):
-            self.connection.error(objection, receipt)
+            self.connection.error(objection, receipt, NOT_DONE)
+            return
+        if limits is not None and (objection := limits.refusal(((queue, message),))):
+            self.connection.error(objection, receipt, NOT_DONE)
             return
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
         if message.large is not None:
@@ -369,12 +378,13 @@ class StompSession:
             self._commit_in_turn(transaction, receipt)
 
     def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
-        no_room = self.engine.memory.disk_full and bool(transaction.sends)
+        limits, sends = self.engine.limits, bool(transaction.sends)
+        room = TransactionRoom(limits, transaction) if limits is not None else ANY_QUEUE
         self._await_others(target for target, _ in transaction.sends)
-        if self._intake or no_room:
+        if self._intake or (sends and self.engine.memory.must_wait(room)):
             self._transactions.committing.append(transaction)
             self._park(
-                ANY_QUEUE if transaction.sends else None,
+                room if sends else None,
                 transaction.size,
                 partial(self._commit_parked, transaction, receipt),
             )
@@ -388,9 +398,12 @@ class StompSession:
     def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
         new_queues = {queue for queue, _ in transaction.sends if queue[0] != "/"} - self.engine.queues.keys()
         objection = new_queues and self._destinations.objection(len(new_queues))
-        if objection := objection or self._objection(transaction.sends):
+        objection = objection or self._objection(transaction.sends)
+        if not objection and self.engine.limits is not None:
+            objection = self.engine.limits.refusal(transaction.sends, transaction)
+        if objection:
             self._transactions.committing.append(transaction)  # the end of the connection undoes it
-            self.connection.error(objection, receipt)
+            self.connection.error(objection, receipt, NOT_DONE)
             return
         if remote := transaction.take_remote():
             self._commit_remote(transaction, remote, receipt)

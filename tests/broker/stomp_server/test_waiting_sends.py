@@ -72,6 +72,8 @@ class Full:
     def is_full(self, queue):
         return self.full
 
+    must_wait = is_full
+
     def wait(self, queue, callback):
         self.callback = callback
 

@@ -1,0 +1,350 @@
+"""Limits on messages: what waits, what is refused, what is removed, and that the count is right."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from engines import Broker, settings
+from stored import stored
+
+from broker.core.identity import MessageId
+from broker.core.message import Message
+from broker.core.properties import Properties
+from broker.core.transactions import Transaction
+from broker.sections import AddressSettings
+
+BEHAVIORS = ("FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+LIMIT = 5
+
+
+def limited(behavior, limit=LIMIT, **more):
+    return settings(max_messages=limit, limit_behavior=behavior, **more)
+
+
+def run(scenario, made_of):
+    async def start():
+        await scenario(await Broker.start(made_of=made_of))
+
+    asyncio.run(start())
+
+
+def message(text, queue="q", **options):
+    return Message(queue, b"destination:q\n", text.encode(), **options)
+
+
+def urgent(text, priority):
+    return message(text, properties=Properties(priority=priority))
+
+
+def post(broker, sent, queue="q"):
+    """Send as a session does; what becomes of it: "taken", "waits" or "refused"."""
+    engine = broker.engine
+    if engine.memory.is_full(queue):
+        return "waits"
+    if engine.limits.refusal(((queue, sent),)):
+        return "refused"
+    engine.send(queue, sent)
+    return "taken"
+
+
+async def fill(broker, number=LIMIT, first=0):
+    for text in range(first, first + number):
+        assert post(broker, message(str(text))) == "taken"
+        await broker.settle()
+
+
+def texts(broker, queue="q"):
+    return [one.message.body.decode() for one in stored(broker.engine, queue, broker.volume)]
+
+
+def transaction(*sends, acknowledged=()):
+    made = Transaction()
+    for sent in sends:
+        made.send("q", sent)
+    made.acknowledge(acknowledged)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("behavior", "outcome", "left"),
+    [
+        ("FLOW_CONTROL", "waits", "01234"),
+        ("REJECT_NEWEST", "refused", "01234"),
+        ("REMOVE_OLDEST", "taken", "1234x"),
+        ("REMOVE_LOW_PRIORITY", "taken", "1234x"),
+    ],
+)
+def test_a_send_beyond_the_limit_does_what_the_settings_say_before_and_after_a_crash(behavior, outcome, left):
+    async def scenario(broker):
+        await fill(broker)
+        assert post(broker, message("x")) == outcome
+        await broker.settle()
+        assert "".join(texts(broker)) == left
+        broker = await broker.crash()
+        assert "".join(texts(broker)) == left
+        assert post(broker, message("y")) == outcome
+
+    run(scenario, limited(behavior))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_messages_that_are_not_on_the_disk_yet_count(behavior):
+    async def scenario(broker):
+        outcomes = [post(broker, message(str(number))) for number in range(2 * LIMIT)]
+        assert outcomes == ["taken"] * LIMIT + ["refused" if behavior == "REJECT_NEWEST" else "waits"] * LIMIT
+        woken = asyncio.Event()
+        broker.engine.memory.wait("q", woken.set)
+        await broker.settle()
+        assert woken.is_set() is behavior.startswith("REMOVE")
+
+    run(scenario, limited(behavior))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS[2:])
+def test_a_message_that_a_consumer_holds_is_not_removed(behavior):
+    async def scenario(broker):
+        await fill(broker)
+        client = broker.consume(window=LIMIT - 1)
+        await broker.settle()
+        assert post(broker, message("x")) == "taken"
+        await broker.settle()
+        assert sorted(texts(broker)) == ["0", "1", "2", "3", "x"]
+        client.ack("0")
+        await broker.settle()
+        assert client.texts == ["0", "1", "2", "3", "x"]
+        await fill(broker, 1, 6)
+        assert post(broker, message("y")) == "taken"
+        await broker.settle()
+        assert "6" not in texts(broker)
+        another = broker.consume(window=1)
+        await broker.settle()
+        assert another.texts == ["y"]
+        assert post(broker, message("z")) == "waits", "every message is held"
+        woken = asyncio.Event()
+        broker.engine.memory.wait("q", woken.set)
+        another.leave()
+        await broker.settle()
+        assert woken.is_set(), "one came back, and can be removed"
+
+    run(scenario, limited(behavior))
+
+
+def test_the_oldest_of_the_lowest_priority_is_removed_which_may_be_the_new_one():
+    async def scenario(broker):
+        for text, priority in (("a", 9), ("b", 4), ("c", 1), ("d", 1), ("e", 4)):
+            assert post(broker, urgent(text, priority)) == "taken"
+        await broker.settle()
+        for text, priority, left in (
+            ("f", 4, "abdef"),
+            ("g", 9, "abefg"),
+            ("h", 0, "abefg"),
+            ("i", 4, "aefgi"),
+        ):
+            assert post(broker, urgent(text, priority)) == "taken"
+            await broker.settle()
+            assert "".join(sorted(texts(broker))) == left
+        assert broker.engine.queues["q"].count == LIMIT
+
+    run(scenario, limited("REMOVE_LOW_PRIORITY"))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS[2:])
+def test_a_group_goes_on_after_its_oldest_message_was_removed(behavior):
+    async def scenario(broker):
+        for number in range(2 * LIMIT):
+            assert post(broker, message(str(number), group=f"g{number % 2}")) == "taken"
+            await broker.settle()
+        client = broker.consume()
+        await broker.settle()
+        assert client.texts == ["5", "6", "7", "8", "9"]
+
+    run(scenario, limited(behavior))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_the_sends_of_a_transaction_count_less_what_it_acknowledges(behavior):
+    async def scenario(broker):
+        await fill(broker)
+        limits = broker.engine.limits
+        client = broker.consume(window=2)
+        await broker.settle()
+        exchange = transaction(
+            message("x"), message("y"), acknowledged=[client.delivery("0"), client.delivery("1")]
+        )
+        assert (limits.must_wait(exchange), limits.refusal(exchange.sends, exchange)) == ("", "")
+        broker.engine.commit(exchange)
+        await broker.settle()
+        assert sorted(texts(broker)) == ["2", "3", "4", "x", "y"]
+        more = transaction(message("z"))
+        assert limits.must_wait(more) == ("q" if behavior == "FLOW_CONTROL" else "")
+        assert bool(limits.refusal(more.sends, more)) is (behavior == "REJECT_NEWEST")
+        much = transaction(*[message(str(number)) for number in range(LIMIT + 1)])
+        assert limits.must_wait(much) == "", "it would wait for ever"
+        assert limits.refusal(much.sends, much)
+
+    run(scenario, limited(behavior, default_consumer_window=2))
+
+
+def test_a_repeated_send_needs_no_room():
+    async def scenario(broker):
+        once = Properties(once="1")
+        assert post(broker, message("0", properties=once)) == "taken"
+        await fill(broker, LIMIT - 1)
+        assert post(broker, message("x")) == "refused"
+        assert post(broker, message("0", properties=once)) == "taken"
+        await broker.settle()
+        assert broker.engine.queues["q"].count == LIMIT
+
+    run(scenario, limited("REJECT_NEWEST"))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_dead_letters_always_enter(behavior):
+    async def scenario(broker):
+        for number in range(LIMIT + 2):
+            assert post(broker, message(str(number), "work"), "work") == "taken"
+            await broker.settle()
+            client = broker.consume("work")
+            await broker.settle()
+            client.nack(str(number))
+            client.leave()
+            await broker.settle()
+        removes = behavior.startswith("REMOVE")
+        assert "".join(texts(broker, "DLQ")) == ("23456" if removes else "0123456")
+
+    run(scenario, limited(behavior, max_delivery_attempts=1))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_what_another_broker_has_accepted_waits_there_or_removes_others(behavior):
+    async def scenario(broker):
+        await fill(broker, 1)
+        forwarded = [message(str(number)) for number in range(1, LIMIT + 1)]
+        for number, one in enumerate(forwarded):
+            one.identity = MessageId("n2", number, 0)
+        removes = behavior.startswith("REMOVE")
+        assert broker.engine.accept_forwarded("n2", forwarded) == (LIMIT if removes else LIMIT - 1)
+        await broker.settle()
+        left = LIMIT - broker.engine.accept_forwarded("n2", forwarded)
+        await broker.settle()
+        assert left == (0 if removes else 1)
+        assert "".join(texts(broker)) == ("12345" if removes else "01234")
+
+    run(scenario, limited(behavior))
+
+
+def test_the_limit_of_the_broker_counts_all_queues():
+    async def scenario(broker):
+        for number in range(LIMIT):
+            assert post(broker, message(str(number)), f"q{number % 2}") == "taken"
+        assert [post(broker, message("x"), queue) for queue in ("q0", "new")] == ["waits", "waits"]
+        await broker.settle()
+        client = broker.consume("q1")
+        await broker.settle()
+        client.ack("1")
+        assert post(broker, message("x"), "new") == "taken"
+        assert await broker.engine.purge("q0") == 3
+        assert broker.engine.limits.total.count == 2
+
+    run(scenario, replace(settings(), max_messages=LIMIT))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_start_with_more_than_the_limit_removes_nothing_until_there_is_more(behavior):
+    async def scenario(broker):
+        for number in range(3 * LIMIT):
+            broker.send(str(number))
+        await broker.settle()
+        broker.made_of = limited(behavior)
+        broker = await broker.restart()
+        assert len(texts(broker)) == 3 * LIMIT
+        outcome = {"FLOW_CONTROL": "waits", "REJECT_NEWEST": "refused"}.get(behavior, "taken")
+        assert post(broker, message("x")) == outcome
+        await broker.settle()
+        assert len(texts(broker)) == (LIMIT if outcome == "taken" else 3 * LIMIT)
+        client = broker.consume(window=100)
+        await broker.settle()
+        assert client.texts == ([*map(str, range(11, 15)), "x"] if outcome == "taken" else client.texts)
+
+    run(scenario, settings())
+
+
+def test_pages_of_an_earlier_configuration_are_read_before_what_is_on_them_is_removed():
+    async def scenario(broker):
+        for number in range(100):
+            broker.send(f"{number} {'x' * 500}")
+            await broker.settle()
+        assert broker.engine.queues["q"].paged()
+        broker.made_of = limited("REMOVE_OLDEST", 90)
+        broker = await broker.crash()
+        for number in range(100, 120):
+            async with asyncio.timeout(10):
+                while post(broker, message(f"{number} ")) != "taken":
+                    await broker.settle()
+        await broker.settle()
+        assert [text.split()[0] for text in texts(broker)] == [str(number) for number in range(30, 120)]
+
+    run(scenario, settings(max_size_bytes=8192, page_size_bytes=2048))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_the_count_is_right_whatever_clients_do(behavior):
+    async def scenario(broker):
+        chance = random.Random(behavior)
+        clients = [broker.consume(window=2) for _ in range(3)]
+        for number in range(300):
+            options = {"group": chance.choice(("a", "b", None))}
+            if options["group"] is None:
+                options["properties"] = Properties(priority=chance.choice((0, 4, 9)))
+            post(broker, message(str(number), **options))
+            client = chance.choice(clients)
+            if client.held and chance.random() < 0.7:
+                held = chance.choice(client.held)
+                action = chance.choice(("acknowledge", "refuse", "commit", "roll back"))
+                if action == "acknowledge":
+                    broker.engine.acknowledge([held])
+                elif action == "refuse":
+                    broker.engine.refuse([held])
+                else:
+                    one = transaction(message(f"t{number}"), acknowledged=[held])
+                    broker.engine.commit(one) if action == "commit" else broker.engine.roll_back(one)
+            if chance.random() < 0.1:
+                clients.remove(client)
+                client.leave()
+                clients.append(broker.consume(window=2))
+            if chance.random() < 0.5:
+                await broker.settle()
+                queues = broker.engine.queues
+                assert all(queue.count == len(queue) for queue in queues.values())
+                assert broker.engine.limits.total.count == sum(map(len, queues.values()))
+                assert len(queues["q"]) <= LIMIT
+        for client in clients:
+            client.leave()
+        await broker.settle()
+        await broker.engine.purge("q")
+        assert broker.engine.queues["q"].count == 0
+
+    run(scenario, limited(behavior, max_delivery_attempts=3))
+
+
+def test_a_session_is_one_producer_of_each_destination():
+    async def scenario(broker):
+        limits = broker.engine.limits
+        assert [limits.enter("q", session) for session in ("s1", "s1", "s2")] == ["", "", ""]
+        assert "max-producers" in limits.enter("q", "s3")
+        assert limits.enter("/topic/q", "s3") == ""
+        limits.leave("s1")
+        assert limits.enter("q", "s3") == ""
+
+    run(scenario, settings(max_producers=2))
+
+
+def test_queues_without_a_limit_count_nothing():
+    async def scenario(broker):
+        broker.send("0")
+        assert type(broker.engine.queues["q"]).__name__ == "Queue"
+        assert broker.engine.limits is None
+
+    run(scenario, settings())
+    assert not AddressSettings().limit_behavior.startswith("REMOVE")
