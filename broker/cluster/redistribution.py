@@ -143,7 +143,7 @@ class Redistribution:
                 if node_id is None:
                     break
                 forwarding = engine.queue(engine.settings.forwarding_queue(node_id))
-                has_room = not forwarding.is_full_with(sizes[node_id], len(deliveries[node_id]))
+                has_room = not forwarding.is_full_with(sizes[node_id], len(deliveries.get(node_id, ())))
                 if not has_room:
                     break
                 deliveries[node_id].append(delivery)

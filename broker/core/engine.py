@@ -559,9 +559,9 @@ class Engine:
         With the ``decision`` that other brokers commit their parts, that is in the entry, too.
         """
         self._check()
-        operations = self.paging.removals([one.message for one in transaction.acknowledged])
         for delivery in transaction.acknowledged:
             self._settle(delivery)  # first: a queue with a limit has room for as many sends
+        operations = []
         arrivals = []
         if decision is not None:
             operations.append(Operation(ADD, DECIDED, decision.record_id, encode_decided(decision)))
@@ -577,6 +577,7 @@ class Engine:
             added, places = self._stored(self._holders(queue, message), message)
             operations += added
             arrivals += places
+        operations += self.paging.removals([one.message for one in transaction.acknowledged])
         sequence = self._refuse(transaction.refused, operations, arrivals, done, transaction.given_up)
         for sent in taken:
             self._sent.accepted(sent, sequence)

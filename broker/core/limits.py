@@ -252,9 +252,12 @@ class Limits:
         self._destinations: defaultdict[str, set[str]] = defaultdict(set)
         """The same destinations by session."""
 
-    def waits_for_new(self, queue: str) -> bool:
-        """Return whether the first send to a queue has to wait, because the broker is full."""
-        return self._is_full_for(1) and not self._refuses_new(queue)
+    def waits_for_new(self, queue: str, *, forwarded: bool) -> bool:
+        """Return whether the first message to a queue has to wait, because the broker is full.
+
+        One that was ``forwarded`` here waits where others are refused.
+        """
+        return self._is_full_for(1) and (forwarded or not self._refuses_new(queue))
 
     def refusal(self, sends: Sends, transaction: Transaction | None = None) -> str:
         """Return why these sends are refused, "" if they are not.

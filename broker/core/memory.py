@@ -120,7 +120,7 @@ class Memory:
             return any(map(self._has_no_room, holders)) or (forwarded and any(map(_refuses, holders)))
         if (keeper := self._keeper(name)) != name:
             return self.is_full(keeper)
-        if self._limits is not None and self._limits.waits_for_new(name):
+        if self._limits is not None and self._limits.waits_for_new(name, forwarded=forwarded):
             return True
         if self._paging_bound > self.bound:
             return self.size >= self._paging_bound + self.bound // 32

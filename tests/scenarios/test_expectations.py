@@ -386,6 +386,19 @@ def test_sends_fail_for_the_reason_that_is_expected():
     assert SendsFail(least=2, pattern="full").wrong(run) == ""
     assert SendsFail(least=3, pattern="full").wrong(run) == "2 sends failed for that reason"
     assert str(SendsFail(least=3, pattern="full")) == 'at least 3 sends fail ("full")'
+    certainly = SendsFail(least=2, pattern="full", certainly=True)
+    assert certainly.wrong(run) == "1 sends certainly failed for that reason"
+    assert str(certainly) == 'at least 2 sends certainly fail ("full")'
+    assert SendsFail(least=1, pattern="full", certainly=True).wrong(run) == ""
+
+
+def test_commits_fail_as_often_as_is_expected():
+    run = seen([row(1, "invoke", "commit"), row(1, "fail", "commit", error="q is full")], send(4))
+    none = SendsFail(least=0, most=0, pattern="", op="commit")
+    assert none.wrong(run) == "1 commits failed for that reason"
+    assert none.wrong(seen(send(4))) == ""
+    assert str(none) == "no commits fail"
+    assert SendsFail(least=1, pattern="full", op="commit").wrong(run) == ""
 
 
 def test_a_bound_counts_what_a_broker_took_and_nobody_has_acknowledged():

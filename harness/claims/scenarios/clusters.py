@@ -7,8 +7,6 @@ from typing import Any, Final
 from harness.claims.scenarios.cases import SLOW, at_stake, fault, faults, load, properties
 from harness.claims.scenarios.expectations import (
     Answers,
-    AtStake,
-    Bounded,
     Exactly,
     Expectation,
     KeepsKnowing,
@@ -16,9 +14,7 @@ from harness.claims.scenarios.expectations import (
     Notices,
     Reported,
     Says,
-    SendsFail,
     Shares,
-    SlowestSend,
 )
 from harness.claims.scenarios.scenario import Scenario
 from harness.interface import Fault, Schedule, TestSpec
@@ -326,22 +322,6 @@ _MIDDLE_KILLED: Final = faults(
 )
 """A broker in the middle is killed while messages wait for its disk, and later the other one."""
 
-_LIMIT: Final = 50
-
-
-def _flooded(case: str, claim: str, limit: int, behavior: str, *besides: Expectation) -> Scenario:
-    """Return a scenario of CV13: clients send more than consumers take, and a queue has a limit."""
-    limits = properties("address-settings.#.", max_messages=limit, limit_behavior=behavior)
-    spec = load(
-        f"cv13-{case}", "standalone", 20.0, clients=2, workload="queue", rate=60.0, hold_s=4.0, every=limits
-    )
-    return Scenario(
-        id=f"CV13-{case}", claim=claim, source="SUN", spec=spec,
-        schedule=faults(fault("pause", 6.0, 1.0)), besides=besides,
-        own_lacks="limits on the number of messages in a queue",
-    )  # fmt: skip
-
-
 BETWEEN_BROKERS: Final = (
     _chained(
         "chain",
@@ -434,55 +414,3 @@ BETWEEN_BROKERS: Final = (
         besides=(Shares(sent_at="a1", brokers={"a1": (90, 170), "b1": (230, 310)}),),
     ),
 )
-
-
-OTHERS_ONLY: Final = (
-    _flooded(
-        "flow",
-        "FLOW_CONTROL: a broker takes no more messages of a queue than its limit, and sends wait; none is "
-        "lost",
-        _LIMIT,
-        "FLOW_CONTROL",
-        Bounded(broker="a1", most=_LIMIT + 2),  # each producer may have one more under way
-        SlowestSend(least_s=0.3, most_s=15.0),
-    ),
-    _flooded(
-        "reject",
-        "REJECT_NEWEST: a broker refuses sends to a queue that has as many messages as its limit; no message "
-        "that it took is lost",
-        _LIMIT,
-        "REJECT_NEWEST",
-        Bounded(broker="a1", most=_LIMIT),
-        SendsFail(least=20, pattern="full"),
-    ),
-    _flooded(
-        "none",
-        "as CV13-flow, but without a limit: messages pile up",
-        -1,
-        "FLOW_CONTROL",
-        AtStake(least=2 * _LIMIT, broker="a1", at="heal"),
-    ),
-    Scenario(
-        id="CV13-oldest",
-        claim="REMOVE_OLDEST: a broker removes the oldest messages of a queue that has more than its limit; "
-        "they are lost, and only the newest are delivered",
-        source="SUN",
-        spec=load(
-            "cv13-oldest",
-            "standalone",
-            20.0,
-            pairs=2,
-            clients=2,
-            workload="queue",
-            rate=20.0,
-            produce_at=("a1",),
-            consume_at=("b1",),
-            every=properties("address-settings.#.", max_messages=_LIMIT, limit_behavior="REMOVE_OLDEST"),
-        ),
-        schedule=faults(fault("pause", 6.0, 1.0)),
-        required=("lost",),
-        besides=(Shares(sent_at="a1", brokers={"a1": (1, _LIMIT)}),),
-        own_lacks="limits on the number of messages in a queue",
-    ),
-)
-"""Rows for brokers of other systems."""

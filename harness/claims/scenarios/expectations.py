@@ -330,25 +330,38 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendsFail(msgspec.Struct, frozen=True, kw_only=True):
-    """The expectation that at least so many sends fail for a reason that matches.
+    """The expectation that ``least`` to ``most`` sends fail for a reason that matches.
 
-    A send whose connection was closed with the reason counts, too.
+    A send whose connection was closed with the reason counts, too, unless it must fail
+    ``certainly``: then the broker has said that it did nothing. ``op`` "commit" is for commits.
     """
 
     least: int
     pattern: str
+    most: int | None = None
+    certainly: bool = False
+    op: Literal["send", "commit"] = "send"
 
     def __str__(self) -> str:
-        return f'at least {self.least} sends fail ("{self.pattern}")'
+        count = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+        certainly = "certainly " if self.certainly else ""
+        count = "no" if self.most == 0 else count
+        reason = f' ("{self.pattern}")' if self.pattern else ""
+        return f"{count} {self.op}s {certainly}fail{reason}"
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         sought = re.compile(self.pattern)
         failed = sum(
-            done is not None and done["type"] != "ok" and sought.search(done["error"] or "") is not None
-            for _, done in run.operations("send")
+            done is not None
+            and (done["type"] == "fail" if self.certainly else done["type"] != "ok")
+            and sought.search(done["error"] or "") is not None
+            for _, done in run.operations(self.op)
         )
-        return "" if failed >= self.least else f"{failed} sends failed for that reason"
+        certainly = "certainly " if self.certainly else ""
+        if failed >= self.least and (self.most is None or failed <= self.most):
+            return ""
+        return f"{failed} {self.op}s {certainly}failed for that reason"
 
 
 class Bounded(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from harness.claims.scenarios import (
     ha_database_admin_probes,
     ha_database_probes,
     joining,
+    limit_probes,
+    limits,
     membership_probes,
     multi_instance,
     multi_instance_probes,
@@ -49,10 +51,11 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *client_failover.SCENARIOS,
     *client_list.SCENARIOS,
     *joining.SCENARIOS,
+    *limits.SCENARIOS,
     *topics.SCENARIOS,
 )
 
-OTHERS_ONLY: Final[tuple[Scenario, ...]] = clusters.OTHERS_ONLY
+OTHERS_ONLY: Final[tuple[Scenario, ...]] = ()
 """The scenarios that brokers of own cannot run yet; each says what they lack."""
 
 PROBES: Final[tuple[Probe, ...]] = (
@@ -63,6 +66,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *shared_store_probes.PROBES,
     *cluster_probes.PROBES,
     *membership_probes.PROBES,
+    *limit_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

@@ -81,6 +81,12 @@ class ProbeProcess:
         user, system = stat.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc_pid_stat(5)
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
+    @property
+    def memory_bytes(self) -> int:
+        """The resident memory of the process now."""
+        pages = Path(f"/proc/{self._popen.pid}/statm").read_text(encoding="utf-8").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if the process still runs."""
         if self.running:

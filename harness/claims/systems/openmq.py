@@ -29,6 +29,7 @@ from harness.claims.scenarios.expectations import (
     UnderWay,
 )
 from harness.claims.scenarios.joining import serving_at_once, suspended_until_master
+from harness.claims.scenarios.limits import BOUNDED, REFUSED
 from harness.claims.systems.row import PATIENT, Departure, SystemClaims, SystemRow, varied
 from harness.interface import Fault
 
@@ -264,12 +265,14 @@ CLAIMS: Final = SystemClaims(
                 fault("pause", 8.0, 1.0),
                 nodes={"*": _limit(limit, behavior)},
                 load=load,
+                **besides,
             )
-            for case, limit, behavior, load in (
-                ("flow", 50, "FLOW_CONTROL", _FLOOD),
-                ("reject", 50, "REJECT_NEWEST", _FLOOD),
-                ("none", -1, "FLOW_CONTROL", _FLOOD),
-                ("oldest", 50, "REMOVE_OLDEST", {}),
+            for case, limit, behavior, load, besides in (
+                ("flow", 50, "FLOW_CONTROL", _FLOOD, {}),
+                # No header of its ERROR frames says that a send certainly was not done.
+                ("reject", 50, "REJECT_NEWEST", _FLOOD, {"besides": (BOUNDED, REFUSED)}),
+                ("none", -1, "FLOW_CONTROL", _FLOOD, {}),
+                ("oldest", 50, "REMOVE_OLDEST", {}, {}),
             )
         ),
         # JVMs of two busy cores start within 20 s, and then find each other within five.

@@ -19,6 +19,7 @@ DIALECT: Final = Dialect(
     name_header="broker",
     store_header="store-session",
     redirect_header="redirect",
+    refused=lambda headers: headers.get("not-done") == "true",
     redelivers_aborted=True,
     topics=Topics(
         durable={"durable-subscription-name": "{}"},

@@ -192,15 +192,17 @@ def test_brokers_with_consumers_get_messages_in_turn():
     run(scenario)
 
 
-def test_while_the_other_broker_takes_nothing_the_rest_stays_until_there_is_room():
+@pytest.mark.parametrize(
+    "room", [{"max_size_bytes": 2000, "address_full_policy": "BLOCK"}, {"max_messages": 8}]
+)
+def test_while_the_other_broker_takes_nothing_the_rest_stays_until_there_is_room(room):
     async def scenario():
-        cluster = await Cluster.start(
-            redistribution_delay=0, max_size_bytes=2000, address_full_policy="BLOCK"
-        )
+        cluster = await Cluster.start(redistribution_delay=0, **room)
         held = []
         bridge = cluster.site.engine.subscribe(B, held.append, window=100, internal=True)
         await cluster.send(*map(str, range(20)))
         await asyncio.sleep(10)
+        assert len(cluster.stored(B)) <= 8
         assert cluster.stored()
         assert sorted(cluster.stored() + cluster.stored(B), key=int) == [str(n) for n in range(20)]
         for _ in range(20):

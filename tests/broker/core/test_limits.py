@@ -11,8 +11,10 @@ from stored import stored
 from broker.core.identity import MessageId
 from broker.core.message import Message
 from broker.core.properties import Properties
+from broker.core.subscription import Subscription
 from broker.core.transactions import Transaction
 from broker.sections import AddressSettings
+from broker.storage.journal import Journal
 
 BEHAVIORS = ("FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
 LIMIT = 5
@@ -22,9 +24,18 @@ def limited(behavior, limit=LIMIT, **more):
     return settings(max_messages=limit, limit_behavior=behavior, **more)
 
 
+class Clock:
+    """Wall time that stands still."""
+
+    seconds = 1.0
+
+    def __call__(self):
+        return self.seconds
+
+
 def run(scenario, made_of):
     async def start():
-        await scenario(await Broker.start(made_of=made_of))
+        await scenario(await Broker.start(made_of=made_of, clock=Clock()))
 
     asyncio.run(start())
 
@@ -61,7 +72,7 @@ def texts(broker, queue="q"):
 def transaction(*sends, acknowledged=()):
     made = Transaction()
     for sent in sends:
-        made.send("q", sent)
+        made.send(sent.target, sent)
     made.acknowledge(acknowledged)
     return made
 
@@ -186,6 +197,113 @@ def test_the_sends_of_a_transaction_count_less_what_it_acknowledges(behavior):
     run(scenario, limited(behavior, default_consumer_window=2))
 
 
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_transaction_that_sends_to_several_queues_needs_room_in_the_broker_for_all(behavior):
+    async def scenario(broker):
+        await fill(broker, LIMIT - 1)
+        limits = broker.engine.limits
+        one, two, much = (
+            transaction(*[message("x", f"new{number}") for number in range(count)])
+            for count in (1, 2, LIMIT + 1)
+        )
+        assert (limits.must_wait(one), limits.refusal(one.sends, one)) == ("", "")
+        refuses = behavior == "REJECT_NEWEST"
+        assert limits.must_wait(two) == ("" if refuses else "new0")
+        assert ("broker.max-messages" in limits.refusal(two.sends, two)) is refuses
+        assert limits.must_wait(much) == ""
+        assert limits.refusal(much.sends, much)
+        broker.engine.commit(one)
+        await broker.settle()
+        assert post(broker, message("x", "new"), "new") == ("refused" if refuses else "waits")
+        forwarded = message("x", "new")
+        forwarded.identity = MessageId("n2", 1, 0)
+        assert broker.engine.accept_forwarded("n2", [forwarded]) == 0
+
+    run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS[2:])
+def test_a_delayed_message_that_is_removed_is_never_due(behavior):
+    async def scenario(broker):
+        clock, queue = broker.clock, broker.engine.queue("q")
+        assert post(broker, message("early", properties=Properties(due=2000))) == "taken"
+        await broker.settle()
+        await fill(broker)
+        assert texts(broker) == ["0", "1", "2", "3", "4"]
+        clock.seconds = 3.0
+        queue._look_for_due()
+        client = broker.consume(window=100)
+        await broker.settle()
+        assert client.texts == ["0", "1", "2", "3", "4"]
+
+    run(scenario, limited(behavior))
+
+
+def test_a_delayed_message_that_became_due_is_removed_once():
+    async def scenario(broker):
+        for number in range(3):
+            broker.send(str(number), properties=Properties(due=0 if number else 2000))
+        await broker.settle()
+        broker.made_of = limited("REMOVE_LOW_PRIORITY", 1)
+        broker = await broker.restart()
+        client = broker.consume(window=1)
+        await broker.settle()
+        assert client.texts == ["1"]
+        broker.clock.seconds = 3.0
+        broker.engine.queues["q"]._look_for_due()
+        assert post(broker, message("x")) == "taken"
+        await broker.settle()
+        assert "".join(texts(broker)) == "1x"
+
+    run(scenario, settings())
+
+
+def test_what_is_removed_is_no_longer_in_memory_nor_in_files():
+    async def scenario(broker):
+        ended = []
+        broker.engine.large.settled = ended.extend
+        assert broker.engine.queue("q").paging is False
+        await fill(broker, LIMIT + 2)
+        assert [one.body for one in ended] == [b"0", b"1"]
+        left = stored(broker.engine, "q", broker.volume)
+        assert broker.engine.memory.size == sum(one.message.size for one in left)
+
+    run(scenario, limited("REMOVE_OLDEST"))
+
+
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_the_queue_of_messages_for_another_broker_is_full_and_removes_nothing(behavior):
+    async def scenario(broker):
+        name = broker.engine.settings.forwarding_queue("n2")
+        for number in range(LIMIT):
+            broker.send(str(number), queue=name)
+        await broker.settle()
+        queue = broker.engine.queues[name]
+        assert (queue.full, queue.refuses_to_take(1)) == (True, False)
+        broker.send("x", queue=name)
+        await broker.settle()
+        assert len(queue) == LIMIT + 1
+        fresh = broker.engine.queue(broker.engine.settings.forwarding_queue("n3"))
+        assert [fresh.is_full_with(0, count) for count in (LIMIT - 1, LIMIT)] == [False, True]
+
+    run(scenario, limited(behavior))
+
+
+def test_a_full_subscription_refuses_for_its_topic_and_forwarded_messages_wait():
+    async def scenario(broker):
+        broker.engine.bind(Subscription("t", "s", "c", durable=True))
+        broker.engine.bind(Subscription("t", "other", "c", durable=True))
+        topic = "/topic/t"
+        for number in range(LIMIT):
+            assert post(broker, message(str(number), topic), topic) == "taken"
+        assert post(broker, message("x", topic), topic) == "refused"
+        forwarded = message("x", topic)
+        forwarded.identity = MessageId("n2", 1, 0)
+        assert broker.engine.accept_forwarded("n2", [forwarded]) == 0
+
+    run(scenario, limited("REJECT_NEWEST"))
+
+
 def test_a_repeated_send_needs_no_room():
     async def scenario(broker):
         once = Properties(once="1")
@@ -248,6 +366,23 @@ def test_the_limit_of_the_broker_counts_all_queues():
         assert broker.engine.limits.total.count == 2
 
     run(scenario, replace(settings(), max_messages=LIMIT))
+
+
+def test_what_another_broker_had_counts_when_it_is_taken_over():
+    async def scenario(broker):
+        await fill(broker, 3)
+        other = await Broker.start(made_of=broker.made_of)
+        for _ in range(100):
+            other.engine.journal.next_id()  # so that no record of either broker has an id of the other
+        await fill(other, 4)
+        await other.engine.journal.close()
+        journal, recovered = await Journal.open(other.volume, "journal")
+        broker.engine.adopt(recovered)
+        assert broker.engine.queues["q"].count == len(broker.engine.queues["q"]) == 7
+        assert post(broker, message("x")) == "waits"
+        await journal.close()
+
+    run(scenario, limited("FLOW_CONTROL"))
 
 
 @pytest.mark.parametrize("behavior", BEHAVIORS)

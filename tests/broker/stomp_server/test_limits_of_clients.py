@@ -1,7 +1,7 @@
 """Limits on messages, producers and clients, as a client of a broker meets them."""
 
 import pytest
-from brokers import Raw, Subscriber
+from brokers import BOUND_S, Raw, Subscriber
 
 pytestmark = pytest.mark.cluster
 
@@ -60,6 +60,10 @@ def test_each_limit_is_kept_and_its_refusals_are_certain(connect):
     commits.send("BEGIN", {"transaction": "t"})
     commits.send("SEND", {"destination": "/queue/waiting", "transaction": "t"}, b"4")
     commits.send("COMMIT", {"transaction": "t", "receipt": "c"})
+    commits.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        commits.frame()
+    commits.socket.settimeout(BOUND_S)
     consumer = connect(Subscriber)
     for queue in ("waiting", "refused", "newest", "other"):
         consumer.subscribe(queue, name=queue, receipt=queue)

@@ -224,8 +224,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "                    operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, "
-                "holder.id)))\n",
+                "                    operations += added\n",
                 "                    operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, "
                 "queue.id)))\n",
             ),

@@ -165,20 +165,13 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "                    operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, "
-                "holder.id)))\n"
-                "                    operations.append(Operation(UPDATE, DELIVERIES, dead.id, "
-                "encode_counts(dead)))\n"
-                "                    arrivals.append((holder, dead))\n",
-                "                    late = (\n"
-                "                        Operation(ADD, MESSAGE, dead.id, encode(dead, holder.id)),\n"
-                "                        Operation(UPDATE, DELIVERIES, dead.id, encode_counts(dead)),\n"
-                "                    )\n"
+                "                    operations += added\n"
+                "                    operations += self.paging.counts(letter for _, letter in places)\n",
+                "                    late = [*added, *self.paging.counts(letter for _, letter in places)]\n"
                 "                    asyncio.get_running_loop().call_later(\n"
                 "                        0.002,\n"
                 "                        lambda late=late: self.abandoned or self.journal.append(late),\n"
-                "                    )\n"
-                "                    arrivals.append((holder, dead))\n",
+                "                    )\n",
             ),
         ),
     ),
