@@ -80,6 +80,7 @@ from broker.core.reaper import Reaper
 from broker.core.selector import Selector
 from broker.core.settings import EngineSettings, Homes, InterestNews, Router
 from broker.core.subscription import (
+    TEMPORARY_PREFIX,
     TOPIC_PREFIX,
     Subscription,
     SubscriptionInUseError,
@@ -269,6 +270,43 @@ class Engine:
             )
             redistributor.gone()
         return self._forget(queue)
+
+    def change(
+        self,
+        dropped: Sequence[Queue],
+        names: Iterable[str],
+        subscriptions: Iterable[Subscription],
+        operations: Iterable[Operation],
+    ) -> int:
+        """Drop queues with all that is in them, and make others, as the change record says.
+
+        Consumers of the dropped ones are told, and end. ``operations`` belong to the record itself;
+        all is one entry.
+        """
+        self._check()
+        for queue in dropped:
+            for consumer in list(queue.consumers):
+                self.unsubscribe(consumer)
+                if consumer.gone is not None:
+                    consumer.gone()
+        entry = [*operations]
+        for queue in dropped:
+            entry += self._ending(queue)
+        made: list[str] = []
+        for name in names:
+            queue_id = self.journal.next_id()
+            entry.append(Operation(ADD, QUEUE, queue_id, name.encode()))
+            self._add_queue(name, queue_id)
+            made.append(name)
+        for subscription in subscriptions:
+            queue_id = self.journal.next_id()
+            entry.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
+            self._add_queue(subscription.queue, queue_id, subscription)
+        sequence = self.journal.append(entry)
+        for name in made:
+            for observer in self.queue_observers:
+                observer(name)
+        return sequence
 
     def browse(self, queue: str | None = None) -> Browsing:
         """Every message stored now, whoever holds it, oldest first within each queue.
@@ -1087,7 +1125,12 @@ class Engine:
             return self._deletion(queue)
         self._dropped.add(queue)
         self.memory.give(queue, 0)  # who waited for room in it waits no more
-        if queue.subscription is None or not queue.subscription.durable:
+        durable = (
+            not queue.name.startswith(TEMPORARY_PREFIX)
+            if queue.subscription is None
+            else queue.subscription.durable
+        )
+        if not durable:
             return []  # a start knows that it is no more
         return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]
 

@@ -21,7 +21,7 @@ policies:
                  them, deliveries, refusals
     SUBSCRIPTION 9  a subscription to a topic exists, and a queue for it; an update
                  is DROPPED or CLAIMED
-    DROPPED 10   update of a subscription: it is no more, what is in its queue is nobody's
+    DROPPED 10   update of a subscription or queue: it was dropped with what is still in it
     SENT 11      a client's id of a message was taken: bytes of its destination (u16), destination,
                  id
     CLAIMED 12   update of a subscription that was stored without a login: the login that it belongs
@@ -32,6 +32,9 @@ policies:
     KNOWN 15     update of a subscription: since when another node knows of it, see ``interests``
     PREPARED 16  a transaction of another broker is prepared here: see ``two_phase``
     DECIDED 17   a transaction that spans brokers commits: see ``two_phase``
+    CHANGE 18    the last change of an entity in the change record of the cluster: see ``changes``
+    CHANGE_HEAD 19  how far this broker has the change record
+    RESTORED 20  a change record that was restored from a backup, with which the next start begins
 """
 
 from __future__ import annotations
@@ -64,6 +67,9 @@ INTEREST: Final = 14
 KNOWN: Final = 15
 PREPARED: Final = 16
 DECIDED: Final = 17
+CHANGE: Final = 18
+CHANGE_HEAD: Final = 19
+RESTORED: Final = 20
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

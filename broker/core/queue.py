@@ -109,7 +109,7 @@ class Queue:
         "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
         "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
         "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "page_bytes", "pager", "paging", "prepared", "rotation", "settings", "size", "slack",
+        "page_bytes", "pager", "paging", "prepared", "recorded", "rotation", "settings", "size", "slack",
         "subscription", "unattended_since", "wants",
     )  # fmt: skip
 
@@ -152,6 +152,8 @@ class Queue:
         self.wants = None if subscription is None else subscription.compiled()
         """What of its topic comes here; None: everything."""
         self.dropped = False
+        self.recorded = False
+        """True for a destination of the change record, which stays although nobody uses it."""
         """It is no more, but for what is in it."""
         self.paging = False
         """Where not, producers wait; pages from before may be there all the same."""

@@ -39,9 +39,9 @@ class Reaper:
         """It may have been used for the last time.
 
         Subscriptions and temporary queues, whose names begin with a slash, end when their owner
-        says so.
+        says so, and those of the change record when an administrator does.
         """
-        if queue.idle and not queue.name.startswith((INTERNAL_PREFIX, "/")):
+        if queue.idle and not queue.recorded and not queue.name.startswith((INTERNAL_PREFIX, "/")):
             due = asyncio.get_running_loop().time() + queue.settings.auto_delete_queues_delay / 1000
             self._count += 1
             self._idle[queue] = self._count
@@ -69,7 +69,7 @@ class Reaper:
             if self._idle.get(queue) != number:
                 continue  # it was used since
             del self._idle[queue]
-            if queue.idle and self._queues.get(queue.name) is queue:
+            if queue.idle and not queue.recorded and self._queues.get(queue.name) is queue:
                 try:
                     self._remove(queue)
                 except JournalError:
