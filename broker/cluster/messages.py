@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from broker.core.changes import Change, Kind
 from broker.core.identity import Count, MessageId, Name
 from broker.core.interests import Interest
 from broker.core.message import Message
@@ -690,6 +691,77 @@ class BackupLeaving(LinkMessage, frozen=True):
     """The backup stops cleanly: nothing was interrupted, and no vote is needed."""
 
 
+# ------------------------------------------------------------------------------------ change record
+
+
+class ChangesOffered(LinkMessage, frozen=True):
+    """The sender is the master broker, and gives its change record to whoever asks for it."""
+
+
+class ChangesWanted(LinkMessage, frozen=True):
+    """The sender has the changes of an incarnation up to ``sequence``, and wants the later ones.
+
+    The ``incarnation`` is "" if the sender has joined no record.
+    """
+
+    incarnation: str
+    sequence: int
+
+
+class ChangesGiven(LinkMessage, frozen=True):
+    """The answer: changes that the receiver lacks; later ones follow as ``ChangesMade``.
+
+    ``whole``: these are all entities that there are. With a ``reason`` the sender has no record to
+    give.
+    """
+
+    incarnation: str
+    ancestors: tuple[str, ...]
+    sequence: int
+    whole: bool
+    changes: tuple[Change, ...]
+    reason: str
+
+
+class ChangesMade(LinkMessage, frozen=True):
+    """A change that the master has stored, durably."""
+
+    change: Change
+
+
+class ChangesApplied(LinkMessage, frozen=True):
+    """The sender has applied, durably, the changes of an incarnation up to ``sequence``."""
+
+    incarnation: str
+    sequence: int
+
+
+class ChangeRequest(Request, frozen=True):
+    """The request that the master store a change; None as a ``value``: drop the entity.
+
+    A repeated request has the same ``asker``, ``life`` and ``ordinal`` as before, which are those
+    of its ``RequestId``.
+    """
+
+    asker: Name
+    life: int
+    ordinal: int
+    kind: Kind
+    key: str
+    value: str | None
+
+
+class ChangeAnswer(Reply, frozen=True):
+    """The answer: the record has what was asked for, since a change at or before ``sequence``.
+
+    ``made`` is False if it had that before. With a ``reason`` the change is refused.
+    """
+
+    sequence: int
+    made: bool
+    reason: str
+
+
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
     | Consumers | Interests | InterestsNoted | InterestsWanted | LinkState
@@ -701,6 +773,8 @@ Any = (
     | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
     | ReplyWaits | ReplyUnwanted | DropRequest
+    | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
+    | ChangeAnswer
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

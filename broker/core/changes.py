@@ -1,36 +1,20 @@
-"""The change record of a conventional cluster, as each of its brokers stores it.
+"""The changes of a conventional cluster that all its brokers make in one order.
 
 The master broker numbers every change of a destination or durable subscription that the whole
 cluster has, and every member applies the changes in the order of these numbers. An *incarnation*
 names the record from its beginning to its next restoration. Together with it, a number tells
 whether a broker has a change. A wall clock cannot tell that: it may be set back.
-
-A broker stores the last change of each entity, and its place in the record (``Head``). Both are
-written in the journal entry that makes or drops the queue itself, so that a crash finds neither
-without the other. An entity that was dropped and made again has another number, by which a member
-that was away at that time knows that what waits in its own queue belongs to the former entity.
-
-The master stores drops, too, for the members that are away. A member needs them no more once they
-are applied.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
 
-from broker.core.engine import Engine
-from broker.core.message import CHANGE, CHANGE_HEAD, RESTORED
-from broker.core.queue import Queue
-from broker.core.subscription import Subscription, SubscriptionKey, decode_subscription
-from broker.storage.entry import ADD, DELETE, Operation
-from broker.storage.records import Record
-
-_log = logging.getLogger(__name__)
+from broker.core.subscription import Subscription, SubscriptionKey
 
 Kind = Literal["destination", "subscription"]
 Entity = tuple[Kind, str]
@@ -75,7 +59,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """How far a broker has the record.
+    """The place of a broker in the record.
 
     It has applied all changes of that incarnation up to ``sequence``. Drops up to ``floor`` may be
     missing from it. ``ancestors`` are the incarnations that restorations ended. ``keeps`` is true
@@ -114,7 +98,7 @@ class ChangeRefusedError(Exception):
 
 
 class ChangeUnknownError(ChangeRefusedError):
-    """Nobody knows whether a change was made: the broker that was asked did not answer."""
+    """A change may have been made: the master that was asked did not answer."""
 
 
 def key_of(key: SubscriptionKey) -> str:
@@ -127,225 +111,23 @@ def value_of(subscription: Subscription) -> str:
     return msgspec.json.encode(subscription).decode()
 
 
-class ChangeRecord:
-    """The change record in a broker's journal, and the queues that it says there are.
+class Changes(Protocol):
+    """The way in which a broker of a conventional cluster has a change made.
 
-    ``head`` is None until the broker has joined a record. ``changes`` has the last change of each
-    entity.
+    ``has_master`` is true if the cluster has a master broker, which records destinations.
     """
 
-    def __init__(self, engine: Engine, records: Iterable[Record]) -> None:
-        self.head: Head | None = None
-        self.changes: dict[Entity, Change] = {}
-        self.written = 0
-        """The sequence of the journal entry that was written last."""
-        self._engine = engine
-        self._ids: dict[Entity, int] = {}
-        self._head_id = 0
-        restored: list[tuple[int, Backup]] = []
-        for record in sorted(records, key=lambda record: record.id):
-            if record.kind == CHANGE:
-                change = msgspec.msgpack.decode(record.data, type=Change)
-                self.changes[change.entity], self._ids[change.entity] = change, record.id
-            elif record.kind == CHANGE_HEAD:
-                self.head, self._head_id = msgspec.msgpack.decode(record.data, type=Head), record.id
-            elif record.kind == RESTORED:
-                restored.append((record.id, msgspec.msgpack.decode(record.data, type=Backup)))
-        self._mark()
-        if restored:
-            self._adopt(restored)
+    has_master: bool
 
-    # ------------------------------------------------------------------------------------- contents
+    async def request(self, kind: Kind, key: str, value: str | None) -> bool:
+        """Make a change in the whole cluster, and return when it is made here.
 
-    def is_there(self, kind: Kind, key: str) -> bool:
-        """Return whether the record has an entity."""
-        change = self.changes.get((kind, key))
-        return change is not None and change.value is not None
-
-    def since(self, sequence: int) -> tuple[Change, ...]:
-        """Return the changes after a number that were not overtaken by others, in their order."""
-        later = (change for change in self.changes.values() if change.sequence > sequence)
-        return tuple(sorted(later, key=lambda change: change.sequence))
-
-    @property
-    def entities(self) -> list[Change]:
-        """The changes that made what there is."""
-        return [change for change in self.changes.values() if change.value is not None]
-
-    @property
-    def unrecorded(self) -> list[Subscription]:
-        """The durable subscriptions of this broker that the record lacks."""
-        return [
-            subscription
-            for subscription in self._engine.topics.durable
-            if not self.is_there(SUBSCRIPTION, key_of(subscription.key))
-        ]
-
-    def backup(self) -> Backup:
-        """Return the whole record."""
-        assert self.head is not None, "a backup of no record"
-        return Backup(self.head, self.since(0))
-
-    # ----------------------------------------------------------------------------------- the master
-
-    def begin(self, incarnation: str) -> None:
-        """Begin a record, as the master; it has the durable subscriptions that are here."""
-        changes = [
-            Change(
-                incarnation,
-                number,
-                RequestId("", 0, number),
-                SUBSCRIPTION,
-                key_of(subscription.key),
-                value_of(subscription),
-            )
-            for number, subscription in enumerate(self._engine.topics.durable, 1)
-        ]
-        self._write(Head(incarnation, sequence=len(changes), keeps=True), changes)
-
-    def append(self, request: RequestId, kind: Kind, key: str, value: str | None) -> Change:
-        """Store the next change, as the master, and apply it here; both are one journal entry."""
-        head = self.head
-        assert head is not None, "a change without a record"
-        assert head.keeps, "a change of a record that another broker keeps"
-        change = Change(head.incarnation, head.sequence + 1, request, kind, key, value)
-        requests = {**head.requests, request.asker: (request.life, request.number, change.sequence)}
-        self._write(msgspec.structs.replace(head, sequence=change.sequence, requests=requests), (change,))
-        return change
-
-    def compact(self, upto: int) -> int:
-        """Forget drops up to a number, which all other brokers have; return how many."""
-        head = self.head
-        assert head is not None, "compaction of no record"
-        old = [one for one in self.changes.values() if one.value is None and one.sequence <= upto]
-        if old:
-            floor = max(head.floor, *(change.sequence for change in old))
-            forgotten = [change.entity for change in old]
-            self._write(msgspec.structs.replace(head, floor=floor), (), forgotten=forgotten)
-        return len(old)
-
-    @property
-    def drops(self) -> list[int]:
-        """The numbers of the drops that are stored, in their order."""
-        return sorted(change.sequence for change in self.changes.values() if change.value is None)
-
-    # ------------------------------------------------------------------------------------- a member
-
-    def take(
-        self, head: Head, changes: Sequence[Change], *, whole: bool = False, drops_unrecorded: bool = False
-    ) -> list[Loss]:
-        """Apply changes in their order, as a member, up to ``head``; all in one journal entry.
-
-        ``whole``: the record has no other entities, so that others are dropped: those that were
-        recorded before, and with ``drops_unrecorded`` all durable subscriptions. Returns what was
-        dropped.
+        False: there was nothing to change. Raises ChangeRefusedError, ChangeUnknownError.
         """
-        return self._write(head, changes, whole=whole, drops_unrecorded=drops_unrecorded)
-
-    def reset(self) -> None:
-        """Leave the record, to join any other and to drop what that lacks."""
-        self._write(Head(""), ())
-
-    # --------------------------------------------------------------------------------------- inside
-
-    def _adopt(self, restored: Sequence[tuple[int, Backup]]) -> None:
-        """Begin with the record that was restored last while the broker did not run."""
-        _, backup = restored[-1]
-        operations = [Operation(DELETE, RESTORED, record_id) for record_id, _ in restored]
-        losses = self._write(
-            backup.head, backup.changes, whole=True, drops_unrecorded=True, operations=operations
-        )
-        _log.warning(
-            "the change record was restored from a backup: it has %d entities after change %d%s",
-            len(self.entities),
-            backup.head.sequence,
-            told(losses),
-        )
-
-    def _write(
-        self,
-        head: Head,
-        changes: Sequence[Change],
-        *,
-        whole: bool = False,
-        drops_unrecorded: bool = False,
-        forgotten: Iterable[Entity] = (),
-        operations: Iterable[Operation] = (),
-    ) -> list[Loss]:
-        last = {change.entity: change for change in changes}
-        dropped: dict[Queue, None] = {}
-        names: list[str] = []
-        subscriptions: list[Subscription] = []
-        forgotten = [*forgotten]
-        if whole:
-            forgotten += [entity for entity in self.changes if entity not in last]
-            former = [entity for entity in forgotten if self.is_there(*entity)]
-            if drops_unrecorded:
-                unrecorded = ((SUBSCRIPTION, key_of(one.key)) for one in self.unrecorded)
-                former += [entity for entity in unrecorded if entity not in last]
-            dropped.update((queue, None) for entity in former if (queue := self._queue(entity)) is not None)
-        for change in last.values():
-            queue = self._queue(change.entity)
-            if queue is not None and self._ends(queue, change):
-                dropped[queue] = None
-                queue = None
-            if change.value is not None and queue is None:
-                if change.kind == DESTINATION:
-                    names.append(change.key)
-                else:
-                    subscriptions.append(decode_subscription(change.value.encode()))
-        losses = [Loss(str(queue.subscription or f"queue {queue.name!r}"), len(queue)) for queue in dropped]
-        written = [*operations]
-        journal = self._engine.journal
-        for entity in (*forgotten, *last):
-            if entity in self._ids:
-                written.append(Operation(DELETE, CHANGE, self._ids.pop(entity)))
-                del self.changes[entity]
-        for entity, change in last.items():
-            if change.value is not None or head.keeps:
-                self.changes[entity], self._ids[entity] = change, journal.next_id()
-                written.append(Operation(ADD, CHANGE, self._ids[entity], msgspec.msgpack.encode(change)))
-        if self._head_id:
-            written.append(Operation(DELETE, CHANGE_HEAD, self._head_id))
-        self.head, self._head_id = head, journal.next_id()
-        written.append(Operation(ADD, CHANGE_HEAD, self._head_id, msgspec.msgpack.encode(head)))
-        self.written = self._engine.change([*dropped], names, subscriptions, written)
-        self._mark()
-        return losses
-
-    def _queue(self, entity: Entity) -> Queue | None:
-        kind, key = entity
-        if kind == DESTINATION:
-            return self._engine.queues.get(key)
-        parts = msgspec.json.decode(key, type=tuple[str, str, str])
-        return self._engine.topics.named(SubscriptionKey(*parts))
-
-    def _ends(self, queue: Queue, change: Change) -> bool:
-        """Return whether a change ends the queue that is here under its key.
-
-        A queue that clients made before becomes the destination. The same of a subscription, if
-        it is what the change makes.
-        """
-        former = self.changes.get(change.entity)
-        if former is not None and former.value is not None:
-            return former.place != change.place
-        if change.kind == DESTINATION:
-            return False
-        if change.value is None:
-            return True
-        subscription = queue.subscription
-        return subscription is None or not subscription.is_as(decode_subscription(change.value.encode()))
-
-    def _mark(self) -> None:
-        """Let no recorded queue be deleted because nobody uses it."""
-        for change in self.entities:
-            if change.kind == DESTINATION:
-                queue = self._engine.queues.get(change.key)
-                if queue is not None:
-                    queue.recorded = True
+        ...
 
 
-def told(losses: Sequence[Loss]) -> str:
+def loss_text(losses: Sequence[Loss]) -> str:
     """Return what was dropped, for the end of a line of the log."""
     if not losses:
         return ""

@@ -13,7 +13,8 @@ from hypothesis.stateful import initialize, precondition, rule
 from stored import stored
 
 from broker import config
-from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRecord, RequestId, key_of, value_of
+from broker.core.change_record import ChangeRecord
+from broker.core.changes import DESTINATION, SUBSCRIPTION, RequestId, key_of, value_of
 from broker.core.engine import Engine
 from broker.core.message import RESTORED, Message
 from broker.core.settings import EngineSettings
@@ -115,7 +116,7 @@ class ChangeRecordMachine(LoopMachine):
         given, mine = self.master.record.head, self.member.record.head
         assert mine is None or mine.incarnation != given.incarnation or mine.sequence <= given.sequence
         same = mine is not None and mine.incarnation == given.incarnation and mine.sequence >= given.floor
-        changes = self.master.record.since(mine.sequence if same else 0)
+        changes = self.master.record.changes_since(mine.sequence if same else 0)
         if not same:
             changes = [change for change in changes if change.value is not None]
         head = msgspec.structs.replace(given, keeps=False, requests={})

@@ -1,6 +1,6 @@
 """The stored change record beside a plain model."""
 
-from broker.core.changes import ChangeRecord
+from broker.core.change_record import ChangeRecord
 from stateful.change_record_machine import ChangeRecordMachine
 from stateful.machines import assert_found, budget
 

@@ -1,0 +1,223 @@
+"""The master broker's side of the change record: it numbers changes, stores them and tells members.
+
+A change is told to members, and its asker is answered, only when it is durable here. Both happen in
+the order of the record. Otherwise a member could have a change that the master loses in a crash,
+and another change would get its number.
+
+A request that comes again is answered as before: the record knows the last request of each broker,
+which makes one request after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from broker.cluster import messages as m
+from broker.cluster.link import ClusterLink
+from broker.cluster.membership import Handler, Membership
+from broker.core.change_record import ChangeRecord
+from broker.core.changes import (
+    DESTINATION,
+    SUBSCRIPTION,
+    Change,
+    ChangeRefusedError,
+    Kind,
+    RequestId,
+    key_of,
+)
+from broker.core.engine import DemotedError, Engine
+from broker.core.subscription import Subscription, decode_subscription
+from broker.storage.errors import JournalError
+
+DROPS_MAX: Final = 1000
+"""The most drops that are kept for members that are away; these get the whole record then."""
+
+_log = logging.getLogger(__name__)
+
+Answer = Callable[[int, bool, str], None]
+"""Takes what a ``ChangeAnswer`` says."""
+
+
+class ChangeMaster:
+    """The ``Changes`` of the master broker, from its construction to ``stop``.
+
+    ``others`` are the connectors of the members; ``incarnation`` names a record that begins.
+    ``problem`` is why this broker has no record to keep, or "".
+    """
+
+    has_master = True
+
+    def __init__(
+        self,
+        membership: Membership,
+        engine: Engine,
+        record: ChangeRecord,
+        others: Collection[str],
+        incarnation: str,
+    ) -> None:
+        self.problem = ""
+        self._membership = membership
+        self._engine = engine
+        self._record = record
+        self._others = others
+        self._feeds: dict[ClusterLink, None] = {}
+        """The links over which members get the changes that are made."""
+        self._applied: dict[str, int] = {}
+        """The number up to which each member has the changes, by its connector."""
+        self._ordinal = 0
+        self._asker = engine.settings.node_id
+        self._life = membership.own.incarnation
+        self._handlers: dict[type[m.LinkMessage], Handler] = {
+            m.ChangesWanted: self._wanted,
+            m.ChangesApplied: self._note_applied,
+            m.ChangeRequest: self._asked,
+        }
+        if record.head is None:
+            record.begin(incarnation)
+        elif not record.head.keeps:
+            self.problem = (
+                "the master broker has only a member's copy of the change record: give it a backup of the "
+                "record with brokerctl restore-record"
+            )
+            _log.error("%s", self.problem)
+        membership.handlers.update(self._handlers)
+        membership.on_linked.append(self._offer)
+        membership.on_unlinked.append(self._unlinked)
+        for link in membership.neighbours.links:
+            self._offer(link)
+
+    def stop(self) -> None:
+        """Take no more requests."""
+        for kind in self._handlers:
+            self._membership.handlers.pop(kind, None)
+        self._membership.on_linked.remove(self._offer)
+        self._membership.on_unlinked.remove(self._unlinked)
+        self._feeds.clear()
+
+    async def request(self, kind: Kind, key: str, value: str | None) -> bool:
+        """Make a change of our own; see ``Changes``."""
+        if self.problem:
+            raise ChangeRefusedError(self.problem)
+        self._ordinal += 1
+        answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def answer(sequence: int, made: bool, reason: str) -> None:
+            del sequence
+            if answered.done():
+                return
+            if reason:
+                answered.set_exception(ChangeRefusedError(reason))
+            else:
+                answered.set_result(made)
+
+        self._decide(RequestId(self._asker, self._life, self._ordinal), kind, key, value, answer)
+        return await answered
+
+    def compact(self) -> tuple[int, list[str]]:
+        """Forget the drops that all members have.
+
+        Returns how many these were, and the members that lack some or were not heard.
+        """
+        head = self._record.head
+        assert head is not None, "compaction of no record"
+        behind = sorted(other for other in self._others if self._applied.get(other, -1) < head.sequence)
+        upto = min((self._applied.get(other, 0) for other in self._others), default=head.sequence)
+        return self._record.compact(upto), behind
+
+    # --------------------------------------------------------------------------------------- inside
+
+    def _offer(self, link: ClusterLink) -> None:
+        link.send(m.ChangesOffered())
+
+    def _unlinked(self, link: ClusterLink) -> None:
+        self._feeds.pop(link, None)
+
+    def _wanted(self, link: ClusterLink, message: m.ChangesWanted) -> None:
+        record, head = self._record, self._record.head
+        if head is None or self.problem:
+            link.send(m.ChangesGiven("", (), 0, False, (), self.problem))
+            return
+        whole = message.incarnation != head.incarnation or message.sequence < head.floor
+        changes = record.changes_since(0 if whole else message.sequence)
+        if whole:
+            changes = tuple(change for change in changes if change.value is not None)
+        given = m.ChangesGiven(head.incarnation, head.ancestors, head.sequence, whole, changes, "")
+        self._engine.gate.when_durable(record.written, partial(self._give, link, given))
+
+    def _give(self, link: ClusterLink, given: m.ChangesGiven) -> None:
+        if link.is_open:
+            self._feeds[link] = None
+            link.send(given)
+
+    def _note_applied(self, link: ClusterLink, message: m.ChangesApplied) -> None:
+        head = self._record.head
+        if link.member is not None and head is not None and message.incarnation == head.incarnation:
+            self._applied[link.member.connector] = message.sequence
+
+    def _asked(self, link: ClusterLink, message: m.ChangeRequest) -> None:
+        def answer(sequence: int, made: bool, reason: str) -> None:
+            link.send(m.ChangeAnswer(message.number, sequence, made, reason))
+
+        request = RequestId(message.asker, message.life, message.ordinal)
+        try:
+            self._decide(request, message.kind, message.key, message.value, answer)
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
+
+    def _decide(self, request: RequestId, kind: Kind, key: str, value: str | None, answer: Answer) -> None:
+        """Store a change unless it is refused, was made before, or changes nothing; then answer."""
+        record, head = self._record, self._record.head
+        if reason := self.problem or _problem(kind, key, value):
+            answer(0, False, reason)
+            return
+        assert head is not None, "a master without a record"
+        life, ordinal, sequence = head.requests.get(request.asker, (0, 0, 0))
+        if (request.life, request.number) == (life, ordinal):
+            made = True
+        elif (request.life, request.number) < (life, ordinal):
+            answer(0, False, "a later request of the same broker was answered before")
+            return
+        elif not self._changes_something(kind, key, value):
+            made, sequence = False, head.sequence
+        else:
+            change = record.append(request, kind, key, value)
+            made, sequence = True, change.sequence
+            self._engine.gate.when_durable(record.written, partial(self._tell, change))
+            if value is None and len(drops := record.drops) > DROPS_MAX:
+                record.compact(drops[DROPS_MAX // 2])
+        self._engine.gate.when_durable(record.written, partial(answer, sequence, made, ""))
+
+    def _changes_something(self, kind: Kind, key: str, value: str | None) -> bool:
+        former = self._record.changes.get((kind, key))
+        there = None if former is None else former.value
+        if value is None or there is None:
+            return value is not there
+        return kind == SUBSCRIPTION and not _decoded(value).is_as(_decoded(there))
+
+    def _tell(self, change: Change) -> None:
+        for link in self._feeds:
+            link.send(m.ChangesMade(change))
+
+
+def _problem(kind: Kind, key: str, value: str | None) -> str:
+    """Return why no broker could apply a change, or ""."""
+    if kind == DESTINATION:
+        return "" if value in ("", None) and key and not key.startswith("/") else "not a destination"
+    try:
+        if value is None:
+            msgspec.json.decode(key, type=tuple[str, str, str])
+        elif key_of(_decoded(value).key) != key:
+            return "not the subscription of that key"
+    except msgspec.MsgspecError as error:
+        return f"not a subscription: {error}"
+    return ""
+
+
+def _decoded(value: str) -> Subscription:
+    return decode_subscription(value.encode())

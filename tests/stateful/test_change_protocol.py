@@ -1,0 +1,119 @@
+"""The brokers of a conventional cluster agree about its changes, whatever is lost, and when."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.cluster import change_master
+from broker.core.changes import DESTINATION, SUBSCRIPTION, key_of, value_of
+from broker.core.subscription import Subscription
+from stateful.change_world import MASTER, MEMBERS, World
+from stateful.machines import budget
+from stateful.virtual_loop import VirtualLoop
+
+NAMES = (MASTER, *MEMBERS)
+brokers = st.sampled_from(NAMES)
+members = st.sampled_from(MEMBERS)
+keys = st.sampled_from("st")
+delays = st.integers(0, 32)
+"""Half milliseconds: within them a request is asked, stored, told, applied and answered."""
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("subscribe"), brokers, keys),
+        st.tuples(st.just("unsubscribe"), brokers, keys),
+        st.tuples(st.just("create"), brokers, keys),
+        st.tuples(st.just("destroy"), brokers, keys),
+        st.tuples(st.just("wait"), st.sampled_from([1, 2, 3, 5, 8, 13, 30, 200, 6000])),
+        st.tuples(st.just("cut"), members),
+        st.tuples(st.just("leave"), members),
+        st.tuples(st.just("return"), members),
+        st.tuples(st.just("crash"), brokers, st.integers(0, 15)),
+        st.tuples(st.just("start"), brokers),
+        st.tuples(st.just("set-back"), st.integers(1, 10_000)),
+        st.tuples(st.just("compact"), st.just(0)),
+        st.tuples(st.sampled_from(["crash-within", "cut-within"]), brokers, keys, delays, brokers),
+    ),
+    max_size=25,
+)
+
+
+async def do(world, number, what, which, more=None, delay=0, victim=None):
+    broker = world.brokers.get(which)
+    if what.endswith("-within"):
+        await do(world, number, "subscribe", which, more)
+        await asyncio.sleep(delay / 2000)
+        if what == "crash-within":
+            await do(world, number, "crash", victim, 0)
+        elif victim != MASTER:
+            await do(world, number, "cut", victim)
+    if what == "subscribe":
+        wanted = Subscription(f"topic{number}", more, "c", durable=True)
+        world.request(which, SUBSCRIPTION, key_of(wanted.key), value_of(wanted))
+    elif what == "unsubscribe":
+        world.request(which, SUBSCRIPTION, key_of(("", "c", more)), None)
+    elif what == "create":
+        world.request(which, DESTINATION, more, "")
+    elif what == "destroy":
+        world.request(which, DESTINATION, more, None)
+    elif what == "wait":
+        await asyncio.sleep(which / 1000)
+    elif what == "cut":
+        world.cut(which)
+    elif what == "leave":
+        world.away.add(which)
+        world.cut(which)
+    elif what == "return":
+        world.away.discard(which)
+        world.connect(which)
+    elif what == "crash":
+        await broker.crash(more)
+    elif what == "start" and broker.side is None:
+        await broker.start()
+        for name in MEMBERS:
+            world.connect(name)
+    elif what == "set-back":
+        world.brokers[MASTER].clock_s -= which
+    elif what == "compact" and world.brokers[MASTER].side is not None:
+        world.brokers[MASTER].side.compact()
+
+
+async def run(world, taken):
+    for broker in world.brokers.values():
+        await broker.start()
+    for name in MEMBERS:
+        world.connect(name)
+    await asyncio.sleep(0.1)
+    for number, step in enumerate(taken):
+        await do(world, number, *step)
+    await world.end()
+    for broker in world.brokers.values():
+        assert not getattr(broker.side, "problem", ""), broker.side.problem
+    views = [broker.entities for broker in world.brokers.values()]
+    assert views[0] == views[1] == views[2]
+    stored = {change.value for change, _ in world.stored.values()}
+    ever = {change.value for change in world.ever}
+    for value, linked, life, broker, task in world.requests:
+        assert linked or task.result() == "refused", "a request without a master was not refused"
+        if not value:
+            continue
+        assert not task.done() or task.result() is not False, f"{value} was there before it was asked for"
+        assert task.done() or broker.life > life, "a request was never answered"
+        if task.done() and task.result() is True:
+            assert value in stored, f"{value} was confirmed and is lost"
+        if task.done() and task.result() == "refused":
+            assert value not in ever, f"{value} was refused and is recorded"
+    for *_, task in world.requests:
+        task.cancel()
+
+
+@given(steps)
+@budget(60, 1)
+def test_all_brokers_agree_in_the_end_and_no_change_comes_before_the_master_has_it(taken):
+    loop = VirtualLoop()
+    change_master.DROPS_MAX = 3
+    try:
+        loop.run(run(World(), taken))
+        assert not loop.complaints, loop.complaints
+    finally:
+        loop.discard()
