@@ -26,7 +26,8 @@ import msgspec
 from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
-from broker.core.deletion import QueueInUseError, delete
+from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, Entity, key_of
+from broker.core.deletion import QueueInUseError, delete, demand_deletable
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of
 from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
@@ -130,7 +131,9 @@ class AdminServer(Desk):
     async def _take_time(self, command: str, request: dict[str, Any], reply: Answered) -> None:
         try:
             reply(_answer(await self._commands[command](request)))
-        except (RequestRefusedError, RequestError, DemotedError, JournalError, OSError) as error:
+        except (
+            RequestRefusedError, RequestError, ChangeRefusedError, DemotedError, JournalError, OSError
+        ) as error:  # fmt: skip
             reply(_error(str(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
             _log.exception("admin port: internal error in the command %s, please report this", command)
@@ -195,12 +198,13 @@ class AdminServer(Desk):
 
     async def _views(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership
-        if self._policy.engine is None:
+        engine = self._policy.engine
+        if engine is None:
             raise RequestError(
                 f"{self._name} is not live (role {self._policy.role}): it has no view that other brokers "
                 f"must agree with"
             )
-        return {"views": {} if membership is None else views(membership)}
+        return {"views": {} if membership is None else views(membership, engine.changes)}
 
     async def _browse(self, request: Mapping[str, Any]) -> dict[str, Any]:
         engine = self._live_engine("browse")
@@ -239,22 +243,32 @@ class AdminServer(Desk):
             name = queue_name(queue)
         except FrameRefusedError as error:
             raise RequestError(str(error)) from None
-        new = name not in engine.queues
-        engine.queue(name)
+        if engine.changes is not None and engine.changes.has_master:
+            new = await engine.changes.request(DESTINATION, name, "")
+        else:
+            new = name not in engine.queues
+            engine.queue(name)
         await engine.flushed()
         return {"created": new}
 
     async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        engine, queue = self._queue("delete", request)
+        engine, name = self._queue("delete", request)
+        flags = {
+            "remove_consumers": _flag(request, "remove-consumers"),
+            "remove_messages": _flag(request, "remove-messages"),
+        }
         try:
-            purged = await delete(
-                engine,
-                queue,
-                remove_consumers=_flag(request, "remove-consumers"),
-                remove_messages=_flag(request, "remove-messages"),
-            )
+            entity = _shared_entity(engine, name)
+            if entity is None:
+                return {"purged": await delete(engine, name, **flags)}
+            purged = len(demand_deletable(engine, name, **flags))
         except QueueInUseError as error:
             raise RequestError(str(error)) from None
+        if not flags["remove_messages"]:
+            raise RequestError(f"queue {name!r} may have messages at other brokers: give remove-messages")
+        assert engine.changes is not None, "an entity of the cluster at a broker without one"
+        await engine.changes.request(*entity, None)
+        await engine.flushed()
         return {"purged": purged}
 
     def _live_engine(self, command: str) -> Engine:
@@ -273,6 +287,16 @@ class AdminServer(Desk):
                 f'{command} needs the name of a queue: {{"command": "{command}", "queue": "orders"}}'
             )
         return self._live_engine(command), queue
+
+
+def _shared_entity(engine: Engine, name: str) -> Entity | None:
+    """Return the entity of the change record that a queue is; None for a queue of this broker."""
+    queue, changes = engine.queues.get(name), engine.changes
+    if queue is None or changes is None:
+        return None
+    if queue.subscription is not None and queue.subscription.durable:
+        return SUBSCRIPTION, key_of(queue.subscription.key)
+    return (DESTINATION, name) if queue.recorded and changes.has_master else None
 
 
 def _flag(request: Mapping[str, Any], key: str, *, default: bool = False) -> bool:

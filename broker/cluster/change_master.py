@@ -100,6 +100,10 @@ class ChangeMaster:
         self._membership.on_unlinked.remove(self._unlinked)
         self._feeds.clear()
 
+    def views(self) -> dict[str, dict[str, str]]:
+        """Return what is here of the record; see ``Changes``."""
+        return self._record.views()
+
     async def request(self, kind: Kind, key: str, value: str | None) -> bool:
         """Make a change of our own; see ``Changes``."""
         if self.problem:

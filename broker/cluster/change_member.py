@@ -92,6 +92,10 @@ class ChangeMember:
         if link is not None:
             self._want(link)
 
+    def views(self) -> dict[str, dict[str, str]]:
+        """Return what is here of the record; see ``Changes``."""
+        return self._record.views()
+
     async def request(self, kind: Kind, key: str, value: str | None) -> bool:
         """Ask the master for a change, and return when it is applied here; see ``Changes``."""
         self._demand_master()

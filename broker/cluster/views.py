@@ -12,6 +12,10 @@ left out of those that are::
     neighbours node ID -> as members, in a cluster that is not symmetric, in place of both kinds
     discovery  connector -> the node ID that is broadcast there; only with a discovery group, and
                never compared, since datagrams may reach one broker and not another
+    destinations  name -> the number of the change that made it; only with a change record, as the
+               next kind
+    subscriptions key of a durable subscription -> the number of the change that made it, topic,
+               selector
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ from typing import Final
 
 from broker.cluster.membership import Membership
 from broker.cluster.topology import topology
+from broker.core.changes import Changes
 
-COMPARED: Final = ("members", "topology")
+COMPARED: Final = ("members", "topology", "destinations", "subscriptions")
 
 
-def views(membership: Membership) -> dict[str, dict[str, str]]:
+def views(membership: Membership, changes: Changes | None) -> dict[str, dict[str, str]]:
     """Return this broker's views by kind; a live broker is "name address"."""
     own = membership.own
     members = {
@@ -34,7 +39,7 @@ def views(membership: Membership) -> dict[str, dict[str, str]]:
     if own.live and own.node_id is not None:
         members[own.node_id] = f"{own.name} {own.connector}"
     if membership.section.allow_direct_connections_only:
-        return {"neighbours": members}
+        return {"neighbours": members, **({} if changes is None else changes.views())}
     told: dict[str, str] = {}
     for node in topology(membership)["nodes"]:
         live = node["live"]

@@ -94,6 +94,21 @@ class ChangeRecord:
             if not self.is_there(SUBSCRIPTION, key_of(subscription.key))
         ]
 
+    def views(self) -> dict[str, dict[str, str]]:
+        """Return what is here of the record, with the numbers of the changes that made it."""
+        destinations: dict[str, str] = {}
+        subscriptions: dict[str, str] = {}
+        for change in self.entities:
+            queue = self._queue(change.entity)
+            if queue is not None and queue.subscription is not None:
+                of = f"{queue.subscription.topic} {queue.subscription.selector}".rstrip()
+                subscriptions[change.key] = f"{change.sequence} {of}"
+            elif queue is not None:
+                destinations[change.key] = str(change.sequence)
+        for subscription in self.unrecorded:
+            subscriptions[key_of(subscription.key)] = f"not recorded {subscription.topic}"
+        return {"destinations": destinations, "subscriptions": subscriptions}
+
     def backup(self) -> Backup:
         """Return the whole record."""
         assert self.head is not None, "a backup of no record"

@@ -126,6 +126,10 @@ class Changes(Protocol):
         """
         ...
 
+    def views(self) -> dict[str, dict[str, str]]:
+        """Return what all brokers of the cluster must agree about, by kind (``cluster.views``)."""
+        ...
+
 
 def loss_text(losses: Sequence[Loss]) -> str:
     """Return what was dropped, for the end of a line of the log."""

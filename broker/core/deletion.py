@@ -13,6 +13,7 @@ from typing import Final
 
 from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.engine import Engine
+from broker.core.queue import Queue
 
 ATTEMPTS: Final = 3
 """How often a queue is emptied before producers are said to be faster."""
@@ -22,14 +23,8 @@ class QueueInUseError(Exception):
     """The queue cannot be deleted; the text says why, and what would help."""
 
 
-async def delete(
-    engine: Engine, name: str, *, remove_consumers: bool = False, remove_messages: bool = False
-) -> int:
-    """Delete a queue, durably, and say how many messages went with it.
-
-    ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as
-    destroyQueue of AMQ. Raises QueueInUseError.
-    """
+def demand_deletable(engine: Engine, name: str, *, remove_consumers: bool, remove_messages: bool) -> Queue:
+    """Return a queue that may be deleted. Raises QueueInUseError."""
     queue = engine.queues.get(name)
     if queue is None:
         raise QueueInUseError(f"no queue {name!r} here")
@@ -43,6 +38,18 @@ async def delete(
         raise QueueInUseError(
             f"queue {name!r} has {len(queue)} messages: consume or purge them, or give remove-messages"
         )
+    return queue
+
+
+async def delete(
+    engine: Engine, name: str, *, remove_consumers: bool = False, remove_messages: bool = False
+) -> int:
+    """Delete a queue, durably, and say how many messages went with it.
+
+    ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as
+    destroyQueue of AMQ. Raises QueueInUseError.
+    """
+    queue = demand_deletable(engine, name, remove_consumers=remove_consumers, remove_messages=remove_messages)
     if queue.forwards:
         engine.forget_interest(queue)
     purged = 0

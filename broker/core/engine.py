@@ -44,6 +44,7 @@ from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.browsing import Browsing, QueueStatus
+from broker.core.changes import Changes
 from broker.core.consumer import Delivery, QueueConsumer
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.dropped import Dropped
@@ -173,6 +174,8 @@ class Engine:
         """Where brokers tell each other of their subscriptions; see ``told`` and ``heard``."""
         self.homes: Homes | None = None
         """The other brokers of a conventional cluster, whose messages clients get here, too."""
+        self.changes: Changes | None = None
+        """Where durable subscriptions are made and dropped in a conventional cluster."""
         self._reaper = Reaper(self.queues, self.remove)
         self._expiry_scan = ExpiryScan(settings.expiry_scan_period_s, self._scan, self.budget)
         self._dropped = Dropped(self._read_prepared, self._purge, self._forget, self.budget)

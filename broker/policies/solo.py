@@ -21,6 +21,7 @@ from broker.policies.stop import in_time
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.errors import JournalFailedError
+from broker.storage.journal import Recovered
 from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
@@ -61,9 +62,10 @@ class SoloPolicy(BrokerPolicy):
                 balancing.attach(live.engine)
             journal.on_failed = lambda error: self._fail(error, live, stopping)
             self._live = live
-            await self._begin(live)
+            await self._begin(live, recovered)
             await stopping.wait()
             self.become("stopping")
+            self._end()
             if balancing is not None:
                 balancing.detach()
             if self._failed is None:
@@ -87,10 +89,14 @@ class SoloPolicy(BrokerPolicy):
         self.membership.announce(node_id=node_id)
         return Balancing(self.membership, node_id)
 
-    async def _begin(self, live: Live) -> None:
+    async def _begin(self, live: Live, recovered: Recovered) -> None:
         """Serve clients. Raises StartError and JournalFailedError, as ``Live.open``."""
+        del recovered
         await live.open()
         self.become("live")
+
+    def _end(self) -> None:
+        """End what ``_begin`` began besides, before clients are served no more."""
 
     def details(self) -> dict[str, Any]:
         """Return the policy's name: nothing is replicated."""

@@ -143,10 +143,10 @@ class StompConnection(asyncio.Protocol):
 
     __slots__ = (
         "_beat_s", "_beat_timer", "_behind", "_blocked", "_budget", "_crowded", "_flushing", "_frames",
-        "_front", "_heard", "_last_word", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading",
-        "_said", "_server", "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer",
-        "_unparsed", "_waits", "_wanted", "_work", "_writable", "_write_paused", "address", "client",
-        "closing", "host", "number", "session", "uploads",
+        "_front", "_heard", "_held", "_last_word", "_linger", "_loop", "_out", "_out_bytes", "_parser",
+        "_reading", "_said", "_server", "_stranger", "_streaming", "_streams", "_transport", "_ttl_s",
+        "_ttl_timer", "_unparsed", "_waits", "_wanted", "_work", "_writable", "_write_paused", "address",
+        "client", "closing", "host", "number", "session", "uploads",
     )  # fmt: skip
 
     def __init__(
@@ -181,6 +181,8 @@ class StompConnection(asyncio.Protocol):
         """The rest of the work of the frame before them."""
         self._waits = False
         """For another turn."""
+        self._held = False
+        """Until ``release``."""
         self._crowded = False
         """More has come meanwhile; then the client is not read."""
         self._last_word: Callable[[], None] | None = None
@@ -351,6 +353,17 @@ class StompConnection(asyncio.Protocol):
             if not self._waits:
                 self._go_through()
 
+    def hold(self) -> None:
+        """Handle no more frames until ``release``: the broker needs an answer from another one."""
+        self._held = True
+
+    def release(self, frame: Frame, work: Work) -> None:
+        """Do the rest of the work of the frame that needed the answer, and go on behind it."""
+        self._held = False
+        if not self.closing:
+            self._work = frame, work
+            self._next_turn()
+
     def set_reading(self, reading: bool) -> None:
         """Stop or go on reading: how a producer is made to wait."""
         self._wanted = reading
@@ -496,6 +509,9 @@ class StompConnection(asyncio.Protocol):
         began = 0.0 if watch is None else watch.now()
         self._waits = False
         while (frames or self._unparsed or self._work is not None) and not self.closing:
+            if self._held:
+                self._waits = True
+                return
             if budget.left <= floor and not self._stranger:  # whose next bytes depend on this frame
                 self._waits = True
                 budget.wait(self._next_turn)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from broker.core.changes import SUBSCRIPTION, ChangeRefusedError, key_of, value_of
 from broker.core.consumer import Delivery, Part, Settler
 from broker.core.limits import TransactionRoom
 from broker.core.memory import ANY_QUEUE
@@ -84,8 +85,8 @@ class StompSession:
     """One client from CONNECT to its end."""
 
     __slots__ = (
-        "__weakref__", "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
-        "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
+        "__weakref__", "_busy_until", "_change", "_count", "_destinations", "_ended", "_handlers", "_intake",
+        "_numbers", "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions",
         "ack_prefix", "browse_lock", "client_id", "connection", "engine", "name", "node_id", "user",
         "version",
     )  # fmt: skip
@@ -111,6 +112,8 @@ class StompSession:
             self.engine.memory, self.engine.budget, self._balance_reading, connection.was_reset, self._warn
         )
         self._count = 0
+        self._change: asyncio.Task[bool] | None = None
+        """The change of a durable subscription that is asked for."""
         self._busy_until = 0
         self._open_receipts = 0
         self._paused = False
@@ -485,8 +488,16 @@ class StompSession:
         )
         if wanted is not None:
             self.engine.budget.spend(SELECTOR_CHARACTER * len(headers["selector"]))
-        open_ = self._open_topic if destination.startswith(TOPIC_PREFIX) else self._open
-        self._add(subscription_id, open_(subscription_id, destination, mode, window, headers, wanted))
+        if destination.startswith(TOPIC_PREFIX):
+            subscription = self._topic_subscription(subscription_id, destination, headers, wanted)
+            if self._must_be_made(subscription):
+                self._ask_for_change(frame, subscription.key, subscription, self._subscribe)
+                return
+            self._add(subscription_id, self._open_topic(subscription_id, subscription, mode, window))
+        else:
+            self._add(
+                subscription_id, self._open(subscription_id, destination, mode, window, headers, wanted)
+            )
         if destination.startswith((TOPIC_PREFIX, OWN_TEMPORARY_PREFIX)):
             self._await_news()
         self._balance_reading()
@@ -564,15 +575,10 @@ class StompSession:
             return subscription
         return self._consume(subscription_id, name, mode, window, wanted)
 
-    def _open_topic(
-        self,
-        subscription_id: str,
-        destination: str,
-        mode: str,
-        window: int | None,
-        headers: Mapping[str, str],
-        wanted: Selector | None,
-    ) -> AnySubscription:
+    def _topic_subscription(
+        self, subscription_id: str, destination: str, headers: Mapping[str, str], wanted: Selector | None
+    ) -> TopicSubscription:
+        """Return the subscription to a topic that a client wants, and may have."""
         topic = topic_name(destination)
         self._server.rights.demand(self.user, "consume", topic, "topic")
         if headers.get("browser") == "true":
@@ -591,6 +597,63 @@ class StompSession:
             if self.engine.homes is not None and not subscription.shared:
                 self.engine.homes.claim(existing)
         self._demand_room(subscription)
+        return subscription
+
+    def _must_be_made(self, subscription: TopicSubscription) -> bool:
+        """Return whether the cluster must make a subscription first; it makes durable ones."""
+        if self.engine.changes is None or not subscription.durable:
+            return False
+        known = self.engine.topics.named(subscription.key)
+        if known is None or known.subscription is None:
+            return True
+        if known.subscription.is_as(subscription):
+            return False
+        self.engine.end_leaving(known)
+        if known.consumers:
+            raise FrameRefusedError(f"{known.subscription} has a consumer: it cannot be changed meanwhile")
+        return True
+
+    def _ask_for_change(
+        self,
+        frame: Frame,
+        key: SubscriptionKey,
+        subscription: TopicSubscription | None,
+        then: Callable[[Frame], None],
+    ) -> None:
+        """Have a subscription made, or dropped if it is None, by the whole cluster.
+
+        Frames behind this one wait until ``then`` has gone on with it.
+        """
+        changes = self.engine.changes
+        assert changes is not None, "a change without a cluster"
+        value = None if subscription is None else value_of(subscription)
+        self.connection.hold()
+        self._change = asyncio.get_running_loop().create_task(
+            changes.request(SUBSCRIPTION, key_of(key), value), name="change a subscription"
+        )
+        self._change.add_done_callback(lambda change: self._changed(change, frame, then))
+
+    def _changed(self, change: asyncio.Task[bool], frame: Frame, then: Callable[[Frame], None]) -> None:
+        self._change = None
+        if not change.cancelled():
+            change.exception()  # which the connection may have no use for any more
+            self.connection.release(frame, self._after_change(change, frame, then))
+
+    def _after_change(self, change: asyncio.Task[bool], frame: Frame, then: Callable[[Frame], None]) -> Work:
+        """Go on with a frame whose change was made. Raises FrameRefusedError if it was not."""
+        try:
+            change.result()
+        except ChangeRefusedError as error:
+            raise FrameRefusedError(str(error)) from None
+        self._busy_until = self.engine.journal.last_sequence
+        if self._handlers is not LEAVING:  # the broker is stopping
+            then(frame)
+        yield from ()
+
+    def _open_topic(
+        self, subscription_id: str, subscription: TopicSubscription, mode: str, window: int | None
+    ) -> AnySubscription:
+        """Consume what a subscription to a topic has."""
         try:
             queue = self.engine.bind(subscription, self.user)
         except SubscriptionInUseError as error:
@@ -670,13 +733,16 @@ class StompSession:
         if subscription is not None and subscription_id is not None:
             del self._subscriptions[subscription_id]
             self._end(subscription)
+        if dropped is not None and dropped.subscription is not None and self.engine.changes is not None:
+            self._ask_for_change(frame, dropped.subscription.key, None, self._unsubscribed)
+            return
         if dropped is not None:
             self._busy_until = self.engine.drop(dropped)
-            homes, ended = self.engine.homes, dropped.subscription
-            if homes is not None and ended is not None and (answered := homes.drop(ended)) is not None:
-                self._intake.park(answered, 0, _nothing)
+        self._unsubscribed(frame)
+
+    def _unsubscribed(self, frame: Frame) -> None:
         self._balance_reading()
-        self._done(headers.get("receipt"))
+        self._done(frame.headers.get("receipt"))
 
     def _named_durable(
         self,
@@ -706,10 +772,11 @@ class StompSession:
     def _existing(self, key: SubscriptionKey) -> Queue | None:
         """Return the queue of a durable subscription that is there.
 
-        An unclaimed one becomes the user's, who must have the right to consume from its topic.
+        An unclaimed one becomes the user's, who must have the right to consume from its topic; but
+        not in a conventional cluster, whose other brokers would have it under its old name.
         """
         queue = self.engine.topics.named(key)
-        if queue is not None or not key.login:
+        if queue is not None or not key.login or self.engine.changes is not None:
             return queue
         unclaimed = self.engine.topics.named(key._replace(login=""))
         if unclaimed is None or unclaimed.subscription is None:

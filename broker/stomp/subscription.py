@@ -95,8 +95,12 @@ class Subscription:
 
     def gone(self) -> None:
         """The queue was deleted under its consumer."""
-        name = "?" if self.consumer is None else self.consumer.queue.name
-        self._session.connection.error(f"queue {name!r} was deleted (brokerctl delete)")
+        queue = None if self.consumer is None else self.consumer.queue
+        if queue is not None and queue.subscription is not None:
+            self._session.connection.error(f"{queue.subscription} was dropped")
+        else:
+            name = "?" if queue is None else queue.name
+            self._session.connection.error(f"queue {name!r} was deleted (brokerctl delete)")
 
     def lost(self, reason: str) -> None:
         """Another broker may give messages that the client holds to others from now on."""

@@ -111,7 +111,7 @@ async def run(world, taken):
 @budget(60, 1)
 def test_all_brokers_agree_in_the_end_and_no_change_comes_before_the_master_has_it(taken):
     loop = VirtualLoop()
-    change_master.DROPS_MAX = 3
+    change_master.DROPS_MAX = 1
     try:
         loop.run(run(World(), taken))
         assert not loop.complaints, loop.complaints

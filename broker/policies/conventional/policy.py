@@ -13,14 +13,20 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from broker.cluster.change_master import ChangeMaster
+from broker.cluster.change_member import ChangeMember
 from broker.cluster.home_model import HomeModel
 from broker.cluster.link import ClusterLink
 from broker.cluster.master import MasterBroker
 from broker.config import BrokerConfig
+from broker.core.change_record import ChangeRecord
+from broker.core.changes import ChangeRefusedError, Kind
+from broker.core.engine import Engine
 from broker.policies.live import Live
 from broker.policies.solo import SoloPolicy
 from broker.seams import Seams
 from broker.storage.database import Database
+from broker.storage.journal import Recovered
 from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
@@ -37,6 +43,7 @@ class ConventionalPolicy(SoloPolicy):
         assert section is not None, "the configuration has no table ha-policy.conventional"
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
+        self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
 
     async def _join(self, node_id: str) -> HomeModel:
         """Take our place in the cluster; see ``SoloPolicy``."""
@@ -45,12 +52,13 @@ class ConventionalPolicy(SoloPolicy):
         self.membership.announce(node_id=node_id)
         return HomeModel(self.membership)
 
-    async def _begin(self, live: Live) -> None:
+    async def _begin(self, live: Live, recovered: Recovered) -> None:
         """Serve clients, or refuse them until the master is reached. Raises as ``Live.open``."""
+        self._changes = live.engine.changes = self._share_changes(live.engine, recovered)
         if self.master.is_own:
             _log.info("conventional: this broker is the master broker")
         if self._may_serve():
-            await super()._begin(live)
+            await super()._begin(live, recovered)
             return
         live.server.admission = Suspension(self.master.address)
         self.master.on_linked.append(self._reached)
@@ -64,6 +72,26 @@ class ConventionalPolicy(SoloPolicy):
             )
             self.become("suspended")
 
+    def _end(self) -> None:
+        if self._changes is not None:
+            self._changes.stop()
+
+    def _share_changes(
+        self, engine: Engine, recovered: Recovered
+    ) -> ChangeMaster | ChangeMember | WithoutMaster:
+        """Return the way in which changes of the whole cluster are made."""
+        section, membership = self.config.ha_policy.conventional, self.membership
+        assert section is not None, "the configuration has no table ha-policy.conventional"
+        assert membership is not None, "a conventional cluster without a [cluster] section"
+        record = ChangeRecord(engine, recovered.records)
+        if not self.master.is_configured:
+            return WithoutMaster()
+        if self.master.is_own:
+            others = {*section.broker_list} - {self.master.address}
+            incarnation = f"{self.node_id}-{self.seams.random.getrandbits(48):012x}"
+            return ChangeMaster(membership, engine, record, others, incarnation)
+        return ChangeMember(membership, engine, record, self.master)
+
     def _may_serve(self) -> bool:
         return not self.master.is_configured or self.master.is_own or self.master.link() is not None
 
@@ -76,6 +104,27 @@ class ConventionalPolicy(SoloPolicy):
         """Take in clients from now on."""
         live.server.admission = None
         self.become("live")
+
+
+class WithoutMaster:
+    """The ``Changes`` of a broker without a master: destinations are its own (SUN)."""
+
+    has_master = False
+
+    async def request(self, kind: Kind, key: str, value: str | None) -> bool:
+        """Refuse any change."""
+        del kind, key, value
+        raise ChangeRefusedError(
+            "the cluster has no master broker (ha-policy.conventional.master-broker), so that no durable "
+            "subscription can be made or dropped; those that exist can be used"
+        )
+
+    def views(self) -> dict[str, dict[str, str]]:
+        """Return nothing: no two brokers need to agree."""
+        return {}
+
+    def stop(self) -> None:
+        """Do nothing, because nothing was begun."""
 
 
 class Suspension:

@@ -127,7 +127,7 @@ def test_what_a_broker_hears_is_a_view_of_its_own():
             "c1", **{"discovery-groups": []}, cluster=table("c1", discovery_group_ref="")["cluster"]
         )
         await asyncio.sleep(2 * PERIOD_S)
-        return [views(cluster.members[name]).get("discovery") for name in ("a1", "b1", "c1")]
+        return [views(cluster.members[name], None).get("discovery") for name in ("a1", "b1", "c1")]
 
     assert in_world(scenario) == [
         {"b1:61616": "node-b1", "c1:61616": "node-c1"},
