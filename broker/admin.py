@@ -18,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from broker.admin_connection import AdminConnection, Answered, Desk
+from broker.admin_destinations import DestinationCommands
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, Entity, key_of
@@ -75,6 +76,7 @@ class AdminServer(Desk):
             "status": self._status,
             "stop": self._stop,
             "views": self._views,
+            **DestinationCommands(self._live_engine).commands,
             **policy.commands,
         }
         self._asking: dict[asyncio.Task[None], None] = {}
@@ -174,13 +176,20 @@ class AdminServer(Desk):
 
     async def _brokers(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership
+        details = self._policy.details()
+        cluster = {
+            "name": self._name,
+            "address": "" if membership is None else membership.own.connector,
+            "cluster-id": details.get("cluster-id", ""),
+            "highly-available": details["policy"] not in ("standalone", "conventional"),
+        }
         if membership is None:
-            return {
-                "brokers": [{"name": self._name, "role": self._policy.role, "node-id": self._policy.node_id}]
-            }
+            own = {"name": self._name, "role": self._policy.role, "node-id": self._policy.node_id}
+            return {"cluster": cluster, "brokers": [own]}
         linked = {member.name for member, _ in membership.neighbours.linked()}
         members = {**membership.directory.known, membership.own.name: membership.own}
         return {
+            "cluster": cluster,
             "brokers": [
                 {
                     "name": member.name,
@@ -194,7 +203,17 @@ class AdminServer(Desk):
                 }
                 for member in sorted(members.values(), key=lambda member: member.name)
             ]
+            + self._never_met({member.connector for member in members.values()}),
         }
+
+    def _never_met(self, connectors: Collection[str]) -> list[dict[str, Any]]:
+        """Return the brokers of the broker-list that have none of these connectors."""
+        section = self._policy.config.ha_policy.conventional
+        listed = () if section is None else section.broker_list
+        return [
+            {"name": None, "role": None, "node-id": None, "connector": address, "linked": False}
+            for address in sorted(set(listed).difference(connectors))
+        ]
 
     async def _views(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership

@@ -38,6 +38,24 @@ EXIT_NOBODY: Final = 2
 Column = str | Callable[[Mapping[str, Any]], str]
 """What a column of a table shows: a field, or what is made of all."""
 NODE_ID: Final[Mapping[str, Column]] = {"NODE ID": "node-id"}
+_COUNTS: Final[Mapping[str, Column]] = {"CONSUMERS": "consumers", "MESSAGES": "messages"}
+_DESTINATION: Final[Mapping[str, Column]] = {
+    "NAME": "name",
+    "TYPE": "type",
+    "STATE": "state",
+    **_COUNTS,
+    "UNACKNOWLEDGED": "unacknowledged",
+    "BYTES": "bytes",
+}
+_DURABLE: Final[Mapping[str, Column]] = {
+    "NAME": "name",
+    "CLIENT ID": "client-id",
+    "LOGIN": "login",
+    "TOPIC": "topic",
+    "STATE": "state",
+    **_COUNTS,
+    "QUEUE": "queue",
+}
 SECRET_FILE_VARIABLE: Final = "BROKERCTL_SECRET_FILE"  # noqa: S105 - the name of a variable
 
 
@@ -130,13 +148,69 @@ def status(obj: tuple[Target, bool]) -> None:
 
 
 @command.command(name="list")
+@click.argument("what", type=click.Choice(["brokers", "destinations", "durables"]), default="brokers")
 @click.pass_obj
-def list_(obj: tuple[Target, bool]) -> None:
-    """The brokers of the cluster, as this one knows them."""
-    brokers = _asked(obj, "brokers", part="brokers")
+def list_(obj: tuple[Target, bool], what: str) -> None:
+    """The brokers of the cluster, or the destinations or durable subscriptions of this broker."""
+    if what != "brokers":
+        found = _asked(obj, what, part=what)
+        if found is not None:
+            _print_columns(_DESTINATION if what == "destinations" else _DURABLE, found)
+        return
+    at, as_json = obj
+    answer = asyncio.run(ask(at, "brokers"))
+    if as_json:
+        _print_json(answer["brokers"])
+        return
+    cluster = answer["cluster"]
+    print("Listing all the brokers in the cluster that the following broker is a member of:\n")
+    own = {"host": at.host, "port": at.port, **cluster}
+    _print_columns({"HOST": "host", "ADMIN PORT": "port", "BROKER": "name", "ADDRESS": "address"}, [own])
+    print()
+    facts = [("Cluster ID", cluster["cluster-id"])] if cluster["cluster-id"] else []
+    _print_table((), [*facts, ("Cluster Is Highly Available", str(cluster["highly-available"]))])
+    print()
     shown: dict[str, Column] = {"BROKER": "name", "ROLE": "role", "GROUP": "group-name", "LINKED": _linked}
-    if brokers is not None:
-        _print_columns({**shown, "CONNECTOR": "connector", **NODE_ID}, brokers)
+    shown |= {"ADDRESS": "connector", "STATE": _state}
+    _print_columns({**shown, **NODE_ID}, answer["brokers"])
+
+
+@command.command()
+@click.argument("destination")
+@click.pass_obj
+def query(obj: tuple[Target, bool], destination: str) -> None:
+    """All that this broker says of DESTINATION, a queue or /topic/NAME."""
+    answer = _asked(obj, "query", destination=destination)
+    if answer is not None:
+        _print_table((), [*answer["destination"].items()])
+        print()
+        _print_table(("SETTING", "VALUE"), [*answer["settings"].items()])
+
+
+@command.command()
+@click.argument("destination")
+@click.option("--producers", is_flag=True, help="Sends to it wait; consumers go on.")
+@click.option("--consumers", is_flag=True, help="Nothing is delivered from it; producers go on.")
+@click.pass_obj
+def pause(obj: tuple[Target, bool], destination: str, *, producers: bool, consumers: bool) -> None:
+    """Pause DESTINATION, a queue or /topic/NAME, at this broker until resume or its restart.
+
+    Without an option it is paused for both.
+    """
+    chosen = [side for side, given in (("producers", producers), ("consumers", consumers)) if given]
+    answer = _asked(obj, "pause", destination=destination, sides=chosen or None)
+    if answer is not None:
+        print(f"{destination}: {answer['state']}")
+
+
+@command.command()
+@click.argument("destination")
+@click.pass_obj
+def resume(obj: tuple[Target, bool], destination: str) -> None:
+    """End the pause of DESTINATION."""
+    answer = _asked(obj, "resume", destination=destination)
+    if answer is not None:
+        print(f"{destination}: {answer['state']}")
 
 
 @command.command()
@@ -385,6 +459,13 @@ def _replication(answer: dict[str, Any]) -> str:
 
 def _linked(broker: Mapping[str, Any]) -> str:
     return "yes" if broker.get("linked", True) else "no"
+
+
+def _state(broker: Mapping[str, Any]) -> str:
+    """Return a broker's state in the words of Open MQ: what is not linked is not known."""
+    if not broker.get("linked", True):
+        return "*unknown"
+    return "OPERATING" if broker["role"] == "live" else str(broker["role"]).upper()
 
 
 def _silence(member: Mapping[str, Any]) -> str:

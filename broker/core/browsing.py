@@ -24,7 +24,8 @@ class QueueStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Counts of one queue, for people and for the harness; ``store`` as ``EngineSettings.store``.
 
     ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the
-    others. ``topic``: it is a subscription's, to that topic.
+    others. ``topic``: it is a subscription's, to that topic. ``paused``: for producers, consumers
+    or both.
     """
 
     name: str
@@ -35,6 +36,7 @@ class QueueStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     consumers: int
     size: int = msgspec.field(name="bytes")
     topic: str | None = None
+    paused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def status(
             queue.client_consumers(),
             queue.size,
             queue.topic,
+            queue.paused,
         )
         for name in sorted(queues if names is None else names)
         if (queue := queues.get(name)) is not None

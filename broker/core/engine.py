@@ -311,6 +311,26 @@ class Engine:
                 observer(name)
         return sequence
 
+    def holders_of(self, target: str) -> Collection[Queue]:
+        """Return the queue of that name, or those of all subscriptions of ``/topic/NAME``."""
+        if target.startswith(TOPIC_PREFIX) and target not in self.queues:
+            return self.topics.bound(target)
+        queue = self.queues.get(target)
+        return () if queue is None else (queue,)
+
+    def pause_destination(self, target: str, sides: Iterable[str]) -> None:
+        """Pause a destination for producers, consumers or both: see ``core.pauses``."""
+        self.memory.pauses.pause(target, sides)
+        for queue in self.holders_of(target):
+            self.memory.pauses.apply(queue)
+
+    def resume_destination(self, target: str) -> None:
+        """End the pause of a destination."""
+        self.memory.pauses.resume(target)
+        for queue in self.holders_of(target):
+            self.memory.pauses.apply(queue)
+        self.memory.look_again()
+
     def browse(self, queue: str | None = None) -> Browsing:
         """Every message stored now, whoever holds it, oldest first within each queue.
 
@@ -1141,6 +1161,8 @@ class Engine:
         del self.queues[queue.name]
         if queue.subscription is not None:
             self.topics.remove(queue)
+        else:
+            self.memory.pauses.resume(queue.name)
         queue.drop()
 
     def _forget(self, queue: Queue) -> int:
@@ -1235,6 +1257,7 @@ class Engine:
         queue = self.queues[name] = self._new_queue(name, queue_id, subscription)
         if subscription is not None:
             self.topics.add(queue)
+            self.memory.pauses.apply(queue)
         return queue
 
     def _new_queue(self, name: str, queue_id: int, subscription: Subscription | None = None) -> Queue:

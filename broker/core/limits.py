@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.core.consumer import Delivery
     from broker.core.message import Message
     from broker.core.pages import Page
+    from broker.core.pauses import Pauses
     from broker.core.topics import Topics
     from broker.core.transactions import Transaction
 
@@ -348,15 +349,19 @@ class Limits:
 class TransactionRoom:
     """The room for all that a transaction sends, for which its commit waits."""
 
-    __slots__ = ("_limits", "_transaction")
+    __slots__ = ("_limits", "_pauses", "_transaction")
 
-    def __init__(self, limits: Limits, transaction: Transaction) -> None:
+    def __init__(self, limits: Limits | None, pauses: Pauses, transaction: Transaction) -> None:
         self._limits = limits
+        self._pauses = pauses
         self._transaction = transaction
 
     def lacking(self) -> str:
-        """Return the name of a queue without room, "" if there is none."""
-        return self._limits.must_wait(self._transaction)
+        """Return a destination that is paused for producers or has no room, "" if there is none."""
+        paused = self._pauses.find_paused(target for target, _ in self._transaction.sends)
+        if paused:
+            return paused[0]
+        return "" if self._limits is None else self._limits.must_wait(self._transaction)
 
 
 def _full(queue: str, count: int, limit: str, most: int) -> str:

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Final
 
 from broker.core.limits import LimitedQueue, Limits, TransactionRoom
+from broker.core.pauses import Pauses
 from broker.core.queue import Queue
 from broker.core.subscription import TOPIC_PREFIX
 from broker.core.topics import Topics
@@ -46,7 +47,7 @@ class Memory:
 
     __slots__ = (
         "_eases_below", "_keeper", "_limits", "_paging_bound", "_scheduled", "_told", "_topics", "_waiting",
-        "bound", "disk_full", "on_eased", "on_full", "queues", "size",
+        "bound", "disk_full", "on_eased", "on_full", "pauses", "queues", "size",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class Memory:
         self._paging_bound = bound
         """The same for queues that page: more where pages cannot bring all of it below that."""
         self.queues = queues
+        self.pauses = Pauses()
         self.on_eased: Callback | None = None
         """Called when half of the memory is free again after ``paged``."""
         self._eases_below = 0
@@ -153,6 +155,8 @@ class Memory:
         """Return what is full, for the log: who sends to that queue or topic waits for it."""
         if self.disk_full:
             return "the disk is too full (broker.max-disk-usage)"
+        if paused := self.pauses.find_paused((name,)):
+            return f"an administrator has paused {paused[0][:48]!r} for producers (brokerctl resume)"
         queue = self.queues.get(name) or self.queues.get(self._keeper(name))
         for holder in self._topics.holders(name) if queue is None else (queue,):
             if isinstance(holder, LimitedQueue) and holder.must_wait(1):

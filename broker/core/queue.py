@@ -107,10 +107,10 @@ class Queue:
     __slots__ = (
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
         "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
-        "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "dropped", "expiring",
-        "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
+        "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "delivers", "dropped",
+        "expiring", "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
         "page_bytes", "pager", "paging", "prepared", "recorded", "rotation", "settings", "size", "slack",
-        "subscription", "unattended_since", "wants",
+        "subscription", "takes_sends", "unattended_since", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -152,9 +152,11 @@ class Queue:
         self.wants = None if subscription is None else subscription.compiled()
         """What of its topic comes here; None: everything."""
         self.dropped = False
+        """It is no more, but for what is in it."""
         self.recorded = False
         """True for a destination of the change record, which stays although nobody uses it."""
-        """It is no more, but for what is in it."""
+        self.takes_sends = self.delivers = True
+        """False while an administrator has paused it: see ``core.pauses``."""
         self.paging = False
         """Where not, producers wait; pages from before may be there all the same."""
         self.page_bytes = settings.page_bytes
@@ -476,7 +478,7 @@ class Queue:
 
     def drop(self) -> None:
         """It is no more: nothing of it is anybody's, and nothing expires."""
-        self.dropped = True
+        self.dropped = self.delivers = True
         self.expiring.clear()
 
     @property
@@ -493,13 +495,19 @@ class Queue:
         return None if self.subscription is None else self.subscription.topic
 
     @property
+    def paused(self) -> tuple[str, ...]:
+        """The sides for which an administrator has paused it."""
+        sides = ("producers", self.takes_sends), ("consumers", self.delivers)
+        return tuple(side for side, goes_on in sides if not goes_on)
+
+    @property
     def full(self) -> bool:
         """Must producers wait?"""
         return self.is_full_with(0)
 
     def is_full_with(self, size: int, count: int = 0) -> bool:  # noqa: ARG002 - see ``limits``
         """Return whether producers would have to wait if there were so much more."""
-        return self.size + size >= self._limit + self.slack
+        return self.size + size >= self._limit + self.slack or not self.takes_sends
 
     def paged(self) -> int:
         """How many messages are on pages that were not read yet."""
@@ -743,7 +751,7 @@ class Queue:
 
     def _dispatch(self) -> None:
         self._scheduled = False
-        if not self.may_dispatch():
+        if not (self.delivers and self.may_dispatch()):
             return
         if self._budget.left <= 0:
             self._dispatch_next_turn()

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.core.memory import ANY_QUEUE, Memory, Room
+from broker.core.memory import Memory, Room
 from broker.turn_budget import FRAME, TurnBudget
 
 PARKED_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -171,7 +171,5 @@ class Intake:
             self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
         elif not isinstance(queue, str):
             self._tell(f"a commit waits: {self._memory.reason(queue.lacking())}")
-        elif queue == ANY_QUEUE:
-            self._tell(f"a commit waits: {self._memory.reason(ANY_QUEUE)}")
         else:
             self._tell(f"sends to {queue[:48]!r} wait: {self._memory.reason(queue)}")

@@ -30,7 +30,6 @@ from typing import Final
 from broker.core.changes import SUBSCRIPTION, ChangeRefusedError, key_of, value_of
 from broker.core.consumer import Delivery, Part, Settler
 from broker.core.limits import TransactionRoom
-from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector, SelectorBounds
@@ -381,8 +380,8 @@ class StompSession:
             self._commit_in_turn(transaction, receipt)
 
     def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
-        limits, sends = self.engine.limits, bool(transaction.sends)
-        room = TransactionRoom(limits, transaction) if limits is not None else ANY_QUEUE
+        room = TransactionRoom(self.engine.limits, self.engine.memory.pauses, transaction)
+        sends = bool(transaction.sends)
         self._await_others(target for target, _ in transaction.sends)
         if self._intake or (sends and self.engine.memory.must_wait(room)):
             self._transactions.committing.append(transaction)

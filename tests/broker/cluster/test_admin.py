@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_requests_are_answered_in_order():
     [
         (
             b'{"command":"reboot"}',
-            "unknown command 'reboot'; known: brokers, browse, create, delete, purge, status, stop, views",
+            "unknown command 'reboot'; known: brokers, browse, create, delete, destinations, durables, pause",
         ),
         (b'{"command":"purge"}', "purge needs the name of a queue"),
         (b'{"command":"purge","queue":"z"}', "no queue 'z' here"),
@@ -459,7 +460,19 @@ def test_ctl_shows_tables_and_json(capsys):
             assert await admin.ctl("--json", "browse", "orders") == 0
             assert json.loads(capsys.readouterr().out)[0]["body"] == "Zmlyc3Q="
             assert await admin.ctl("list") == 0
-            assert "a1      live" in capsys.readouterr().out
+            listed = capsys.readouterr().out
+            assert "Cluster Is Highly Available  False\n" in listed
+            assert re.search(r"a1 +live .* OPERATING", listed)
+            assert await admin.ctl("list", "destinations") == 0
+            assert "orders  queue  RUNNING" in capsys.readouterr().out
+            assert await admin.ctl("pause", "orders", "--consumers") == 0
+            assert capsys.readouterr().out == "orders: CONSUMERS_PAUSED\n"
+            assert await admin.ctl("query", "orders") == 0
+            assert "CONSUMERS_PAUSED" in capsys.readouterr().out
+            assert await admin.ctl("resume", "orders") == 0
+            assert capsys.readouterr().out == "orders: RUNNING\n"
+            assert await admin.ctl("list", "durables") == 0
+            assert capsys.readouterr().out.startswith("NAME  CLIENT ID")
             assert await admin.ctl("purge", "orders") == 0
             assert capsys.readouterr().out == "1 messages purged from orders\n"
 
