@@ -149,8 +149,9 @@ class HomeService:
         engine.queue_observers.append(self._queue_made)
         if self._expected and any(len(queue) for queue in engine.queues.values()):
             engine.suspend()
+            over = f"the leases of {', '.join(sorted(self._expected))} are over"
             loop = asyncio.get_running_loop()
-            self._start = loop.call_later(LEASE_MARGIN * lease_s, self._begin)
+            self._start = loop.call_later(LEASE_MARGIN * lease_s, self._begin, over)
 
     def stop(self) -> None:
         """Serve nobody any more; the engine ends the consumers."""
@@ -189,14 +190,15 @@ class HomeService:
         self._hosts[link] = Host(self._engine, link, lease_s)
         link.send(m.HomeGreeted(lease_s, asyncio.get_running_loop().time()))
         self._expected.discard(link.member.connector)
-        if not self._expected and self._start is not None:
-            self._begin()
+        if not self._expected:
+            self._begin("each other broker has shown that it holds none")
 
-    def _begin(self) -> None:
+    def _begin(self, reason: str) -> None:
         """Give messages out: no host holds any of our last life."""
         if self._start is not None:
             self._start.cancel()
             self._start = None
+            _log.info("the messages of this broker's last life are given out: %s", reason)
             self._engine.resume()
 
     def _unlinked(self, link: ClusterLink) -> None:
@@ -450,8 +452,10 @@ class HomeService:
         host, remote = self._find(link, message.consumer)
         if host is None or remote is None:
             return
-        if message.pauses and remote.consumer is not None:
-            remote.consumer.pause()
+        if message.pauses:
+            if remote.consumer is not None:
+                remote.consumer.pause()
+            host.sender.pause(remote)
         returned = {tag: delivery for tag in message.tags if (delivery := remote.take(tag)) is not None}
         if not message.seen:
             for delivery in returned.values():
@@ -477,7 +481,8 @@ class _Sender:
         self._engine = engine
         self._link = link
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[RemoteConsumer, Delivery]] = deque()
+        self._waiting: deque[tuple[RemoteConsumer, Delivery | None]] = deque()
+        """Deliveries; None says that the consumer is paused."""
         self._task: asyncio.Task[None] | None = None
         self._bodies = BlobSender(link, link.terms.call_timeout_s)
 
@@ -489,6 +494,13 @@ class _Sender:
         self._waiting.append((remote, delivery))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"messages for {self._link.peer}")
+
+    def pause(self, remote: RemoteConsumer) -> None:
+        """Say that a consumer gets no more, behind what waits to be sent to it."""
+        if self._task is None:
+            self._link.send(m.RemotePaused(remote.wish.consumer))
+        else:
+            self._waiting.append((remote, None))
 
     def taken(self, count: int) -> None:
         """Note that the host has written so many bytes of a body."""
@@ -508,6 +520,9 @@ class _Sender:
                 if not self._waiting:
                     break
                 remote, delivery = self._waiting.popleft()
+                if delivery is None:
+                    self._link.send(m.RemotePaused(remote.wish.consumer))
+                    continue
                 if not remote.holds(delivery.tag):
                     continue  # the consumer has ended
                 if delivery.message.large is None or await self._send_body(delivery):

@@ -101,6 +101,8 @@ class HomePart:
         """Requests to settle that the home has not answered."""
         self.is_paused = False
         """True if the home gives nothing until we ask for it."""
+        self.is_pausing = False
+        """True until the home has said so: what still comes was on its way, and goes back."""
         self.is_over = False
 
     @property
@@ -116,6 +118,7 @@ class HomePart:
         self.waiting.clear()
         if tags or pauses:
             self.is_paused = self.is_paused or pauses
+            self.is_pausing = self.is_pausing or pauses
             self.home.link.send(m.RemoteGiveBack(self.number, tags, seen, pauses))
 
     def forget(self) -> None:
@@ -178,9 +181,13 @@ class ConsumerParts:
                 self._schedule()
             return
         for part in self.by_home.values():
-            if part.is_paused:
-                part.is_paused = False
-                part.home.link.send(m.RemoteResume(self.number))
+            self.resume(part)
+
+    def resume(self, part: HomePart) -> None:
+        """Ask a home that has paused for more, if the client has room."""
+        if part.is_paused and not part.is_pausing and self.consumer.is_available():
+            part.is_paused = False
+            part.home.link.send(m.RemoteResume(self.number))
 
     def end(self) -> None:
         """See ``RemoteParts``."""
@@ -367,9 +374,21 @@ class Home:
         if part is None or part.is_over:  # the consumer has ended, and given it back by that
             self.let_go(opened)
             return
+        if part.is_pausing:
+            self.let_go(opened)
+            tags = (message.tag,)
+            self.link.send(m.RemoteGiveBack(message.consumer, tags, seen=False, pauses=False))
+            return
         expires = math.inf if message.expires is None else message.expires + self._clock_offset
         part.waiting.append(_Waiting(message.tag, opened, expires))
         part.parts.arrived(part)
+
+    def paused(self, number: int) -> None:
+        """Note that the home gives a consumer no more until we ask for it."""
+        part = self.parts.get(number)
+        if part is not None and not part.is_over:
+            part.is_pausing = False
+            part.parts.resume(part)
 
     def gone(self, number: int, reason: str) -> None:
         """End the connection of a client whose consumer the home has ended."""
@@ -570,6 +589,7 @@ class LinkedHomes:
         handlers[m.RemoteDelivery] = self._take_in
         handlers[m.BlobChunk] = self._take_in
         handlers[m.RemoteGone] = self._gone
+        handlers[m.RemotePaused] = self._paused
         handlers[m.ReplyWaits] = self._reply_waits
         membership.on_change.append(self._review)
         membership.on_unlinked.append(self._unlinked)
@@ -716,6 +736,11 @@ class LinkedHomes:
         home = self._homes.get(link)
         if home is not None:
             home.take_in(message)
+
+    def _paused(self, link: ClusterLink, message: m.RemotePaused) -> None:
+        home = self._homes.get(link)
+        if home is not None:
+            home.paused(message.consumer)
 
     def _reply_waits(self, link: ClusterLink, message: m.ReplyWaits) -> None:
         if message.queue not in self.engine.queues:

@@ -364,7 +364,9 @@ class Forwarded(Reply, frozen=True):
 #     RemoteTaken: a transaction has them       ->
 #     SettleRequest: ACK, NACK, COMMIT, ABORT   ->  one entry
 #                                               <-  Settled, once that is durable
-#     RemoteGiveBack, RemoteResume, RemoteEnd   ->
+#     RemoteGiveBack                            ->
+#                                               <-  RemotePaused, if it pauses
+#     RemoteResume, RemoteEnd                   ->
 #                                               <-  RemoteGone, if the home ends a consumer
 #                                               <-  ReplyWaits, in a queue that nobody asked for
 #     ReplyUnwanted, if it has ended            ->
@@ -467,7 +469,8 @@ class RemoteGiveBack(LinkMessage, frozen=True):
     """The host gives deliveries back: no client has refused them.
 
     ``seen`` is False if no client has seen them. If it ``pauses``, the consumer has no room, and
-    gets no more until ``RemoteResume``.
+    gets no more until ``RemoteResume``. What was on its way then is given back, too: a younger
+    message must not come before those. The home says where that ends, by ``RemotePaused``.
     """
 
     consumer: int
@@ -476,8 +479,14 @@ class RemoteGiveBack(LinkMessage, frozen=True):
     pauses: bool
 
 
+class RemotePaused(LinkMessage, frozen=True):
+    """The home gives the consumer no more messages from here on, until ``RemoteResume``."""
+
+    consumer: int
+
+
 class RemoteResume(LinkMessage, frozen=True):
-    """The consumer has room again."""
+    """The consumer has room again; sent after ``RemotePaused`` only."""
 
     consumer: int
 
@@ -772,7 +781,7 @@ Any = (
     | LiveStopped | HandOver | BackupLeaving
     | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
-    | ReplyWaits | ReplyUnwanted | DropRequest
+    | RemotePaused | ReplyWaits | ReplyUnwanted | DropRequest
     | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
     | ChangeAnswer
 )  # fmt: skip

@@ -12,12 +12,11 @@ from harness.claims.scenarios.expectations import (
     KeepsKnowing,
     Moved,
     Notices,
-    Reported,
     Says,
     Shares,
 )
 from harness.claims.scenarios.scenario import Scenario
-from harness.interface import Fault, Schedule, TestSpec
+from harness.interface import Fault, Schedule
 
 _OTHER: Final = properties("cluster.", name="other-cluster")
 _RESTART: Final = faults(fault("kill", 3.0, 1.0, "b1"))
@@ -96,14 +95,6 @@ def _notice_each_other(after: str, *, present: bool, within_s: float) -> tuple[N
     )
 
 
-def _unbalanced(name: str) -> TestSpec:
-    """Return a load of three brokers, each of which keeps and delivers what it accepts."""
-    return load(
-        name, "standalone", 10.0, pairs=3, workload="queue", unavailable_bound_s=2.0,
-        every={_BALANCING: "OFF"}, **SLOW,
-    )  # fmt: skip
-
-
 _JOINS: Final = fault("late-start", 0.0, 17.0, "b1"), fault("kill", 13.0, 3.0)
 """b1 is set up while a1 is down for a moment, and joins it later."""
 
@@ -150,30 +141,6 @@ SCENARIOS: Final = (
     ),
     _set_up(
         "configuration", "as CL17-data, but only the configuration is copied: the cluster forms", "OFF", 2
-    ),
-    Scenario(
-        id="CV1",
-        claim="no other broker takes over the messages of a broker that is killed: they wait for its "
-        "restart, and none is lost; the other brokers go on",
-        source="SUN, CAPS",
-        spec=_unbalanced("cv1"),
-        schedule=faults(fault("kill", 3.0, 4.0, "b1")),
-        besides=(
-            Reported("unavailable"),
-            Moved(of="b1", least=0, most=0),
-            Answers(window=("kill-1", "heal:kill-1"), broker="c1", least=20),
-        ),
-        guards=at_stake("kill-1", "b1"),
-    ),
-    Scenario(
-        id="CV2",
-        claim="a broker that is lost with its store loses the messages in it, and no others",
-        source="SUN, CAPS",
-        spec=_unbalanced("cv2"),
-        schedule=faults(fault("destroy", 3.0, 4.0, "b1")),
-        required=("lost",),
-        besides=(Exactly(finding="lost", broker="b1"),),
-        guards=at_stake("destroy-1", "b1"),
     ),
     Scenario(
         id="CV11-apart",

@@ -141,6 +141,26 @@ def test_what_waits_for_a_client_without_room_goes_to_another_after_a_second():
     run(scenario, "abc")
 
 
+def test_what_was_on_its_way_when_others_were_given_back_goes_back_behind_them():
+    async def scenario(cluster, a, b):
+        client = b.consume(window=3)
+        await rest()
+        own = ["own1", "own2", "own3"]
+        await b.send(*own)
+        await rest()
+        cluster.slow("a", 0.3)
+        await a.send("1", group="g")
+        await rest(homes.GIVE_BACK_S)
+        await a.send("2", group="g")
+        await rest(0.5)
+        for text in own:
+            await client.ack(text)
+        await rest(3)
+        assert client.got == [*own, "1", "2"]
+
+    run(scenario)
+
+
 def test_a_message_that_expires_while_it_waits_is_expired_by_its_home():
     async def scenario(_, a, b):
         client = b.consume(window=1)

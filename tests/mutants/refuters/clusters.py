@@ -69,16 +69,6 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         fails="found lost",
     ),
     "CL17-configuration": _FORGETS,
-    "CV1": _FORGETS,
-    "CV2": without(
-        "broker b1 keeps no message: it forwards each to another broker",
-        _BALANCING,
-        '        if self._mode == "OFF":\n            return []\n',
-        '        if self._mode == "OFF":\n'
-        '            here = self._membership.own.name == "b1"\n'
-        "            return [(name, ()) for name in sorted(self._membership.directory.lives())[:here]]\n",
-        fails="none of lost",
-    ),
     "CV11-apart": without(
         "brokers do not compare what their clusters have in common",
         "broker/cluster/neighbours.py",

@@ -1,0 +1,78 @@
+"""The scenarios of conventional clusters: a message stays at its home, rows CV1, CV2 and CV15."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.scenarios.cases import SLOW, at_stake, fault, faults, load
+from harness.claims.scenarios.expectations import Answers, Exactly, Moved, Reported, Says
+from harness.claims.scenarios.scenario import Scenario
+from harness.interface import Fault, TestSpec
+
+
+def _at_home(name: str, **fields: Any) -> TestSpec:
+    """Return a load of three brokers whose slow consumers leave messages at each home."""
+    return load(
+        name, "conventional", 10.0, pairs=3, workload="queue", unavailable_bound_s=2.0, **SLOW, **fields
+    )
+
+
+_DOWN: Final = "kill-1", "heal:kill-1"
+
+_BOTH: Final = "a1", "b1"
+_GIVEN_OUT: Final = "the messages of this broker's last life are given out: "
+_RESTARTS: Final = fault("kill", 3.5, 0.5)
+
+
+def _half_open(case: str, claim: str, reason: str, *more: Fault) -> Scenario:
+    """Return a scenario of CV15: a1 restarts while clients of b1 hold its messages."""
+    spec = load(
+        f"cv15-{case}", "conventional", 14.0, pairs=3, clients=4, rate=20.0, workload="queue",
+        produce_at=_BOTH, consume_at=_BOTH, hold_s=2.0, prefetch=100,
+    )  # fmt: skip
+    return Scenario(
+        id=f"CV15-{case}", claim=claim, source="SUN, CAPS", spec=spec, schedule=faults(*more, _RESTARTS),
+        besides=(Moved(of="a1", by="b1", least=10), Says("a1", _GIVEN_OUT + reason, times=1)),
+        guards=at_stake(f"kill-{1 + len(more)}"),
+    )  # fmt: skip
+
+
+SCENARIOS: Final = (
+    Scenario(
+        id="CV1",
+        claim="no other broker takes over the messages of a broker that is killed: they wait for its "
+        "restart, and none is lost; then consumers at other brokers get them, too. The other brokers go on",
+        source="SUN, CAPS",
+        spec=_at_home("cv1"),
+        schedule=faults(fault("kill", 3.0, 4.0, "b1")),
+        besides=(
+            Reported("unavailable"),
+            Moved(of="b1", least=0, most=0, window=_DOWN),
+            Moved(of="b1", least=10, window=("heal:kill-1", "heal")),
+            Answers(window=_DOWN, broker="c1", least=20),
+        ),
+        guards=at_stake("kill-1", "b1"),
+    ),
+    Scenario(
+        id="CV2",
+        claim="a broker that is lost with its store loses the messages in it, and no others",
+        source="SUN, CAPS",
+        spec=_at_home("cv2"),
+        schedule=faults(fault("destroy", 3.0, 4.0, "b1")),
+        required=("lost",),
+        besides=(Exactly(finding="lost", broker="b1"),),
+        guards=at_stake("destroy-1", "b1"),
+    ),
+    _half_open(
+        "cut",
+        "the home of messages restarts while the broker whose clients hold some hears nothing from it: the "
+        "home gives none of them to others before the other broker has certainly dropped them",
+        "the leases of .* are over",
+        fault("partition", 3.0, 6.5, None, shape="one-way", pair="a", direction="from"),
+    ),
+    _half_open(
+        "heard",
+        "as CV15-cut, but the other broker hears of the restart: the home gives its messages out at once",
+        "each other broker has shown that it holds none",
+    ),
+)
