@@ -30,6 +30,7 @@ from typing import Any, Final
 
 import msgspec
 
+from broker import cluster_file
 from broker.contradictions import contradiction
 from broker.sections import BrokerConfig, ConfigurationError, host_port
 
@@ -47,8 +48,18 @@ _TABLES: Final[Mapping[str, str]] = {
 """The lists of tables, and the property by which a dotted name chooses one of them."""
 
 
-def load(path: str | Path) -> BrokerConfig:
-    """Read and validate a ``broker.toml``. Raises ConfigurationError, one line."""
+def load(path: str | Path, *, alone: bool = False) -> BrokerConfig:
+    """Read and validate a ``broker.toml``, and the cluster file that it may name.
+
+    ``alone``: read it without that file, which may list this broker no longer. Raises
+    ConfigurationError, one line.
+    """
+    directory, table = Path(path).parent, _read(path)
+    merged = table if alone else cluster_file.merged(table, str(path), lambda name: _read(directory / name))
+    return validate(merged, str(path))
+
+
+def _read(path: str | Path) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -60,12 +71,11 @@ def load(path: str | Path) -> BrokerConfig:
         if line.partition("=")[0].count(".") >= _MOST_PARTS:
             raise ConfigurationError(f"{path}: line {number}: a key has more than {_MOST_PARTS} parts")
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: is not TOML: {error}") from None
     except RecursionError:
         raise ConfigurationError(f"{path}: values within values, too deep to be read") from None
-    return validate(table, str(path))
 
 
 def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:

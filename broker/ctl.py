@@ -103,7 +103,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Look at a broker and steer it, through its admin port."""
-    config = load(path) if path is not None else None
+    config = load(path, alone=True) if path is not None else None
     if target is None:
         section = AdminSection() if config is None else config.admin
         target = ("127.0.0.1" if section.host in ("0.0.0.0", "::") else section.host), section.port
@@ -294,6 +294,32 @@ def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
 
 
 @command.command()
+@click.argument("what", type=click.Choice(["cls"]))
+@click.pass_obj
+def reload(obj: tuple[Target, bool], what: str) -> int:
+    """Read the list of brokers of a conventional cluster again (reload cls).
+
+    With a cluster file, all other brokers that are linked read it, too.
+    """
+    del what
+    answer = asyncio.run(ask(obj[0], "reload"))
+    if obj[1]:
+        _print_json(answer)
+    else:
+        print(f"the brokers of the cluster are now {', '.join(answer['brokers'])}")
+    failed = {address: problem for address, problem in answer["told"].items() if problem}
+    for address, problem in failed.items():
+        print(f"brokerctl: {address} has not read the list: {problem}", file=sys.stderr)
+    if untold := [address for address, problem in answer["told"].items() if problem is None]:
+        print(
+            f"brokerctl: {', '.join(untold)} was not told: it reads the list when it starts, or if you run "
+            "brokerctl reload cls there",
+            file=sys.stderr,
+        )
+    return EXIT_REFUSED if failed else 0
+
+
+@command.command()
 @click.argument("queue")
 @click.pass_obj
 def purge(obj: tuple[Target, bool], queue: str) -> None:
@@ -447,7 +473,7 @@ def _replication(answer: dict[str, Any]) -> str:
     place = messages_in(answer.get("policy"))
     if place and answer["role"] != "backup":
         return f"not needed: messages are in {place}"
-    if answer["role"] in ("live", "voting", "stopping"):
+    if answer["role"] in ("live", "suspended", "voting", "stopping"):
         if answer["replicating"]:
             return f"yes, to {answer['backup']}"
         backup = answer.get("backup")

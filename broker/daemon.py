@@ -152,6 +152,7 @@ async def _serve_as_process(config: BrokerConfig) -> int:
             connections=open_files.for_clients(),
             turn_watch=watch,
             open_directory=SharedDirectoryVolume,
+            configuration=partial(asyncio.to_thread, configuration.load, config.path),
         )
         if watch is not None:
             watch.start()

@@ -11,14 +11,17 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.handshake import NONCE_BYTES
 from broker.multicast import OpenMulticast, open_multicast
 from broker.turn_watch import TurnWatch
+
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
 
 SECRET_BYTES: Final = 16
 """Random bytes in a name that others must not guess."""
@@ -57,7 +60,8 @@ class Seams:
     ``turn_watch`` watches the loop, where there is a clock that runs while code does.
     ``open_multicast`` opens multicast sockets: asyncio takes the options of one only with a socket
     of this machine, which a simulation has not. ``open_directory`` opens a directory that brokers
-    share, None where none can be opened.
+    share, None where none can be opened. ``configuration`` reads the broker's configuration again
+    and returns what it says now; it raises ConfigurationError.
     """
 
     random: random.Random
@@ -68,6 +72,7 @@ class Seams:
     turn_watch: TurnWatch | None = None
     open_multicast: OpenMulticast = open_multicast
     open_directory: Callable[[Path], SharedFiles] | None = None
+    configuration: Callable[[], Awaitable[BrokerConfig]] | None = None
 
     def nonce(self) -> bytes:
         """Bytes for one handshake."""
@@ -100,6 +105,7 @@ def real_seams(
     connections: int | None = None,
     turn_watch: TurnWatch | None = None,
     open_directory: Callable[[Path], SharedFiles] | None = None,
+    configuration: Callable[[], Awaitable[BrokerConfig]] | None = None,
 ) -> Seams:
     """The seams of the real world; ``seed`` None takes chance from the operating system."""
     return Seams(
@@ -110,4 +116,5 @@ def real_seams(
         connections=connections,
         turn_watch=turn_watch,
         open_directory=open_directory,
+        configuration=configuration,
     )

@@ -8,7 +8,7 @@ must not rest on hearsay (a silent broker stays in a cached topology until its t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
@@ -146,6 +146,11 @@ class Directory:
         self._neighbours.forget(member.connector)
         _log.info("cluster: broker %s has left the cluster", leaving.name)
         return True
+
+    def keep(self, connectors: Collection[str]) -> None:
+        """Forget each broker with another connector than these."""
+        for name in [member.name for member in self.known.values() if member.connector not in connectors]:
+            del self.known[name]
 
     def review(self) -> None:
         """Count the live node IDs, and warn of duplicates, after something has changed."""

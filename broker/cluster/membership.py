@@ -7,7 +7,7 @@ whom it is linked with. The newcomer dials the brokers that are new to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -125,6 +125,15 @@ class Membership:
             self.own = msgspec.structs.replace(own, version=self.own.version + 1)
             self.neighbours.broadcast(m.Members((self.own,)))
             self._changed()
+
+    def relist(self, connectors: tuple[str, ...], shared: Mapping[str, str]) -> None:
+        """Replace the static connectors; brokers that are no longer listed are forgotten.
+
+        ``shared`` are the properties that brokers compare from now on.
+        """
+        self.neighbours.relist(connectors, shared)
+        self.directory.keep(connectors)
+        self._changed()
 
     # --------------------------------------------------------------------------------------- inside
 

@@ -189,6 +189,16 @@ class Leaving(LinkMessage, frozen=True):
     incarnation: int
 
 
+class Reload(Request, frozen=True):
+    """The request to read the cluster file again, because an administrator has changed it."""
+
+
+class Reloaded(Reply, frozen=True):
+    """The answer to ``Reload``; ``problem`` says why the file is not read, "" if it is."""
+
+    problem: str
+
+
 class Consumers(LinkMessage, frozen=True):
     """Numbers of clients' consumers of the sender's queues; ``whole``: other queues have none.
 
@@ -773,7 +783,7 @@ class ChangeAnswer(Reply, frozen=True):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
-    | Consumers | Interests | InterestsNoted | InterestsWanted | LinkState
+    | Consumers | Interests | InterestsNoted | InterestsWanted | LinkState | Reload | Reloaded
     | ForwardRequest | PassRequest | BodyRequest | BodyAnswer | Forwarded | VoteRequest | VoteAnswer
     | VoteWithdrawal | StartRequest
     | StartAnswer | Attach | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized

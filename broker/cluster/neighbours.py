@@ -44,6 +44,8 @@ class Neighbours:
     def __init__(
         self, config: BrokerConfig, section: ClusterSection, seams: Seams, own: Callable[[], m.Member]
     ) -> None:
+        self._shared = {**_shared(section), **config.ha_policy.shared}
+        self._static = section.static_connectors
         self.terms = Terms(
             user=section.cluster_user,
             password=section.cluster_password,
@@ -53,7 +55,7 @@ class Neighbours:
             nonce=seams.nonce,
             tls=Layer.of(section, config, "cluster"),
             member=own,
-            shared={**_shared(section), **config.ha_policy.shared},
+            shared=self._shared,
             refusal=self.refusal,
         )
         self.on_open: Callable[[ClusterLink], None] = lambda _: None
@@ -83,8 +85,7 @@ class Neighbours:
 
     def _is_listed(self, address: str) -> bool:
         """Return whether the topology has a link with the broker at this address."""
-        section = self._section
-        return not section.allow_direct_connections_only or address in section.static_connectors
+        return not self._section.allow_direct_connections_only or address in self._static
 
     def refusal(self, member: m.Member, shared: Mapping[str, str]) -> str:
         """Return why a broker that knows the password is refused all the same, or "".
@@ -130,7 +131,7 @@ class Neighbours:
                 f"cluster address {section.host}:{section.port} cannot listen: {error.strerror or error};"
                 " is another broker running there? (cluster.port)"
             ) from None
-        for address in section.static_connectors:
+        for address in self._static:
             self.dial(address)
 
     async def _check_target(self, address: str, target: tuple[str, int]) -> None:
@@ -241,11 +242,25 @@ class Neighbours:
 
     def forget(self, address: str) -> None:
         """Stop dialling the broker at an address, unless it is a static connector."""
-        static = self._section.static_connectors
-        if address not in static:
+        if address not in self._static:
             peer = self._peers.pop(address, None)
-            if peer is not None and peer.address not in static:
+            if peer is not None and peer.address not in self._static:
                 peer.retire()
+
+    def relist(self, connectors: tuple[str, ...], shared: Mapping[str, str]) -> None:
+        """Replace the static connectors, and with them the properties that brokers compare.
+
+        Links with brokers that stay go on. New ones are dialled, and those that are no longer
+        listed are told so, and refused from now on.
+        """
+        removed = set(self._static) - set(connectors)
+        self._static = connectors
+        self._shared |= shared
+        for address in sorted(removed):
+            self._part_from(address, f"{address} is no longer in the list of brokers of {self._own().name}")
+            self.forget(address)
+        for address in connectors:
+            self.dial(address)
 
     def give_up(self, address: str) -> None:
         """Stop dialling the broker at an address, unless there is a link with it."""

@@ -22,11 +22,19 @@ class ConventionalSection(PolicySection, frozen=True, kw_only=True):
 
     family: ClassVar[str] = "conventional"
 
-    broker_list: Annotated[tuple[Address, ...], Meta(min_length=1)]
+    broker_list: tuple[Address, ...] = ()
     """The ``cluster.connector`` of each broker of the cluster, in any order.
 
     In the document it is imq.cluster.brokerlist. The same for all brokers of the cluster; others
-    are neither dialled nor accepted.
+    are neither dialled nor accepted. It is required, here or in the cluster file. ``brokerctl
+    reload cls`` reads it again.
+    """
+    cluster_file: str = ""
+    """A file with the properties that all brokers share, relative to this one; "" for none.
+
+    In the document it is imq.cluster.url. It is written like this one, and may have
+    ``ha-policy.conventional.broker-list``, ``.master-broker`` and ``.cluster-id``,
+    ``cluster.name`` and ``cluster.ssl-enabled``.
     """
     master_broker: str = ""
     """The connector of the master broker, which keeps the configuration change record.
@@ -62,6 +70,10 @@ class ConventionalSection(PolicySection, frozen=True, kw_only=True):
         section = "ha-policy.conventional"
         if cluster is None:
             return f"{section} wants a [cluster] section: that is how its brokers reach each other"
+        if not self.broker_list and not self.cluster_file:
+            return f"property '{section}.broker-list' is missing; a cluster-file may have it, too"
+        if not self.broker_list:
+            return super().problem(cluster, database)
         if cluster.connector not in self.broker_list:
             return (
                 f"{section}.broker-list lacks this broker: cluster.connector is {cluster.connector!r}, and "

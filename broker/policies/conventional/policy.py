@@ -22,6 +22,7 @@ from broker.config import BrokerConfig
 from broker.core.change_record import ChangeRecord
 from broker.core.changes import ChangeRefusedError, Kind
 from broker.core.engine import Engine
+from broker.policies.conventional.reloading import Reloading
 from broker.policies.live import Live
 from broker.policies.solo import SoloPolicy
 from broker.seams import Seams
@@ -44,6 +45,9 @@ class ConventionalPolicy(SoloPolicy):
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
         self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
+        if seams.configuration is not None:
+            reloading = Reloading(config, self.membership, seams.configuration)
+            self.commands = {"reload": reloading.reload}
 
     async def _join(self, node_id: str) -> HomeModel:
         """Take our place in the cluster; see ``SoloPolicy``."""

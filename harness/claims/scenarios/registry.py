@@ -25,6 +25,7 @@ from harness.claims.scenarios import (
     membership_probes,
     multi_instance,
     multi_instance_probes,
+    reload_probes,
     replication,
     shared_store,
     shared_store_database,
@@ -69,6 +70,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *cluster_probes.PROBES,
     *membership_probes.PROBES,
     *limit_probes.PROBES,
+    *reload_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

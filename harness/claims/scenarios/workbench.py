@@ -282,6 +282,7 @@ class Broker:
                 {**configuration.get(section, {}), **values} if isinstance(values, Mapping) else values
             )
         config.validate(configuration)
+        self._configuration = configuration
         self.data = bench.directory / configuration["broker"]["data-directory"]
         self.path = bench.directory / f"{name}.toml"
         self._target = Target(host, self.admin, bench.secret)
@@ -294,6 +295,11 @@ class Broker:
         """The beginning of a command that asks this broker."""
         self._log_name = configuration["broker"]["name"]
         self._process: ProbeProcess | None = None
+
+    def change(self, properties: Mapping[str, Any]) -> None:
+        """Write other values of properties into the configuration, by dotted name."""
+        self._configuration = config.apply(self._configuration, properties)
+        self.path.write_text(config.dumps(self._configuration), encoding="utf-8")
 
     async def start(self) -> ProbeProcess:
         """Start ``brokerd``; again if it has ended."""

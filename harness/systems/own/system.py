@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.cluster.views import COMPARED
+from broker.cluster_file import merged
 from broker.multicast import open_multicast
 from broker.seams import Seams
 from broker.storage.memory import MemoryVolume
@@ -217,13 +218,17 @@ class OwnSystem(AdminClients):
         """Run all of ``brokerd`` except its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
 
-        settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
+        async def read() -> config.BrokerConfig:
+            return _configuration(files)
+
+        settings = _configuration(files)
         seams = Seams(
             outside.random,
             outside.wall_clock,
             settings.resolved_hosts(),
             open_multicast=outside.open_multicast or open_multicast,
             open_directory=lambda path: self._directories.setdefault(path, MemoryVolume()),
+            configuration=read,
         )
         name = settings.broker.name
         return await serve(
@@ -234,6 +239,15 @@ class OwnSystem(AdminClients):
             lambda policy: outside.observe(partial(_status_of, name, policy)),
             None if outside.database is None else partial(WorldDatabase, outside.database, name),
         )
+
+
+def _configuration(files: Mapping[str, bytes]) -> config.BrokerConfig:
+    """Return the configuration of a broker that has these files. Raises ConfigurationError."""
+
+    def read_table(name: str) -> dict[str, Any]:
+        return tomllib.loads(files[name].decode())
+
+    return config.validate(merged(read_table("broker.toml"), "broker.toml", read_table), "broker.toml")
 
 
 def _volume(disk: Disk) -> Volume:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import random
 
+import msgspec
+
 from broker import config
 from broker.cluster.membership import Membership
 from broker.seams import Seams
@@ -34,8 +36,13 @@ class Hub:
             with contextlib.suppress(Exception):
                 await member.stop()
 
-    async def add(self, name, /, *static, role="live", node_id=None, volume=None, **properties):
-        """A broker that knows the connectors of ``static``."""
+    async def add(
+        self, name, /, *static, role="live", node_id=None, volume=None, conventional=None, **properties
+    ):
+        """A broker that knows the connectors of ``static``.
+
+        ``conventional`` is its section of that policy, whose list has those brokers, too.
+        """
         table = config.apply(
             {
                 "broker": {"name": name},
@@ -57,14 +64,24 @@ class Hub:
                 for key, value in {**self.properties, **properties}.items()
             },
         )
+        if conventional is not None:
+            del table["cluster"]["static-connectors"]
+            table["ha-policy"] = {"conventional": {"allow-loopback": True, **conventional}}
         settings = config.validate(table)
+        section = settings.cluster
+        if conventional is not None:
+            section = msgspec.structs.replace(
+                section,
+                static_connectors=tuple(f"{other}:61616" for other in static),
+                allow_direct_connections_only=True,
+            )
         self._started += 1
         seams = Seams(
             random=random.Random(name),
             wall_clock=lambda start=self._started: 1000.0 + start,
             hosts=self.hosts,
         )
-        member = self.members[name] = Membership(settings, settings.cluster, seams)
+        member = self.members[name] = Membership(settings, section, seams)
         await member.start(volume)
         self.hosts[f"{name}:61616"] = ("127.0.0.1", member.neighbours.port)
         member.announce(role=role, node_id=node_id or f"node-{name}")

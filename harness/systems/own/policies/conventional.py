@@ -36,6 +36,7 @@ class Conventional(Policy):
     name = "conventional"
     events = _EVENTS
     has_master = True
+    commands = ("reload",)
     description = "brokers that each keep what they took, and serve consumers at the others (Sun MQ)"
     configured = (CONFIGURED,)
 
