@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from broker import queue_manager_ctl
+from broker import change_ctl, queue_manager_ctl
 from broker.admin_client import BrokerRefusedError, NobodyAnswersError, Target, ask
 from broker.admin_secret import read_secret, secret_of
 from broker.config import EXIT_USAGE, BrokerConfig, ConfigurationError, load
@@ -333,7 +333,10 @@ def purge(obj: tuple[Target, bool], queue: str) -> None:
 @click.argument("queue")
 @click.pass_obj
 def create(obj: tuple[Target, bool], queue: str) -> None:
-    """Make QUEUE, for brokers whose clients may not (auto-create-queues)."""
+    """Make QUEUE, for brokers whose clients may not (auto-create-queues).
+
+    In a conventional cluster with a master broker it is made at all brokers.
+    """
     answer = _asked(obj, "create", queue=queue)
     if answer is not None:
         print(f"{queue} {'is made' if answer['created'] else 'was there'}")
@@ -347,7 +350,11 @@ def create(obj: tuple[Target, bool], queue: str) -> None:
 @click.option("--remove-messages", is_flag=True, help="Even if it has messages: they are gone.")
 @click.pass_obj
 def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_messages: bool) -> None:
-    """Delete QUEUE, which must be empty and without consumers."""
+    """Delete QUEUE, which must be empty and without consumers.
+
+    In a conventional cluster with a master broker, one that "create" made is deleted at all
+    brokers, and so is a durable subscription, whose QUEUE "status" shows.
+    """
     answer = _asked(
         obj, "delete", queue=queue, remove_consumers=remove_consumers, remove_messages=remove_messages
     )
@@ -420,7 +427,7 @@ def check_filesystem(
     return EXIT_REFUSED if failed else 0
 
 
-for other in (queue_manager_ctl.display, queue_manager_ctl.end, database, journal):
+for other in (queue_manager_ctl.display, queue_manager_ctl.end, database, journal, *change_ctl.COMMANDS):
     command.add_command(other)
 
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from broker.core.change_record import ChangeRecord
 from broker.core.changes import (
     DESTINATION,
     SUBSCRIPTION,
+    Backup,
     Change,
     ChangeRefusedError,
     Kind,
@@ -104,6 +105,10 @@ class ChangeMaster:
         """Return what is here of the record; see ``Changes``."""
         return self._record.views()
 
+    def details(self) -> dict[str, Any]:
+        """Return how far this broker has the record, for its status."""
+        return {"change-record": self._record.details(joined=not self.problem, problem=self.problem)}
+
     async def request(self, kind: Kind, key: str, value: str | None) -> bool:
         """Make a change of our own; see ``Changes``."""
         if self.problem:
@@ -123,11 +128,25 @@ class ChangeMaster:
         self._decide(RequestId(self._asker, self._life, self._ordinal), kind, key, value, answer)
         return await answered
 
+    def backup(self) -> Backup:
+        """Return the whole record, for a backup. Raises ChangeRefusedError."""
+        if self.problem:
+            raise ChangeRefusedError(self.problem)
+        return self._record.backup()
+
+    @property
+    def drops(self) -> int:
+        """The number of drops that are kept for members that are away."""
+        return len(self._record.drops)
+
     def compact(self) -> tuple[int, list[str]]:
         """Forget the drops that all members have.
 
-        Returns how many these were, and the members that lack some or were not heard.
+        Returns how many these were, and the members that lack some or were not heard. Raises
+        ChangeRefusedError.
         """
+        if self.problem:
+            raise ChangeRefusedError(self.problem)
         head = self._record.head
         assert head is not None, "compaction of no record"
         behind = sorted(other for other in self._others if self._applied.get(other, -1) < head.sequence)

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink, LinkError
@@ -95,6 +96,10 @@ class ChangeMember:
     def views(self) -> dict[str, dict[str, str]]:
         """Return what is here of the record; see ``Changes``."""
         return self._record.views()
+
+    def details(self) -> dict[str, Any]:
+        """Return how far this broker has the record, for its status."""
+        return {"change-record": self._record.details(joined=self.feed is not None, problem=self.problem)}
 
     async def request(self, kind: Kind, key: str, value: str | None) -> bool:
         """Ask the master for a change, and return when it is applied here; see ``Changes``."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -108,6 +109,17 @@ class ChangeRecord:
         for subscription in self.unrecorded:
             subscriptions[key_of(subscription.key)] = f"not recorded {subscription.topic}"
         return {"destinations": destinations, "subscriptions": subscriptions}
+
+    def details(self, *, joined: bool, problem: str) -> dict[str, Any]:
+        """Return how far the record is here, for the broker's status."""
+        head = self.head or Head("")
+        return {
+            "incarnation": head.incarnation,
+            "sequence": head.sequence,
+            "entities": len(self.entities),
+            "joined": joined,
+            "problem": problem,
+        }
 
     def backup(self) -> Backup:
         """Return the whole record."""

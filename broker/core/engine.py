@@ -230,7 +230,7 @@ class Engine:
             )
             operations = self._ending(known)
         queue_id = self.journal.next_id()
-        operations.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
+        operations.append(self._adding(queue_id, subscription))
         self.journal.append(operations)
         return self._add_queue(subscription.queue, queue_id, subscription)
 
@@ -303,7 +303,7 @@ class Engine:
             made.append(name)
         for subscription in subscriptions:
             queue_id = self.journal.next_id()
-            entry.append(Operation(ADD, SUBSCRIPTION, queue_id, encode_subscription(subscription)))
+            entry.append(self._adding(queue_id, subscription))
             self._add_queue(subscription.queue, queue_id, subscription)
         sequence = self.journal.append(entry)
         for name in made:
@@ -1173,6 +1173,10 @@ class Engine:
         kind = QUEUE if queue.subscription is None else SUBSCRIPTION
         operations = [Operation(DELETE, kind, id_) for id_ in (queue.id, *queue.also)]
         return operations + [Operation(DELETE, SENT, id_) for id_ in self._sent.forget(queue.name)]
+
+    @staticmethod
+    def _adding(record_id: int, subscription: Subscription) -> Operation:
+        return Operation(ADD, SUBSCRIPTION, record_id, encode_subscription(subscription))
 
     @staticmethod
     def _claiming(record_id: int, login: str) -> Operation:

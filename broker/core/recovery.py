@@ -169,7 +169,7 @@ def read(records: Iterable[Record], keeps: Callable[[str], bool] = lambda _: Fal
             name = record.data.decode()
             if name.startswith(TEMPORARY_PREFIX) and not keeps(name):
                 image.dropped[record.id] = name
-            elif _was_dropped(record):
+            elif any(update.kind == DROPPED for update in record.updates):
                 image.dropped[record.id] = f"{name} (record {record.id})"
             else:
                 image.queues[record.id] = name
@@ -208,12 +208,8 @@ def _read_subscription(image: Image, record: Record) -> None:
             image.known.setdefault(record.id, {}).setdefault(node_id, first)
     image.subscriptions[record.id] = subscription
     image.queues[record.id] = subscription.queue
-    if not subscription.durable or _was_dropped(record):
+    if not subscription.durable or any(update.kind == DROPPED for update in record.updates):
         image.drop(record.id)
-
-
-def _was_dropped(record: Record) -> bool:
-    return any(update.kind == DROPPED for update in record.updates)
 
 
 def _read_pages(image: Image, marks: Iterable[Record]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from broker.core.changes import ChangeRefusedError, Kind
 from broker.core.engine import Engine
 from broker.policies.conventional.reloading import Reloading
 from broker.policies.live import Live
+from broker.policies.policy import Command, RequestRefusedError
 from broker.policies.solo import SoloPolicy
 from broker.seams import Seams
 from broker.storage.database import Database
@@ -55,6 +57,47 @@ class ConventionalPolicy(SoloPolicy):
         await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return HomeModel(self.membership)
+
+    @property
+    def commands(self) -> Mapping[str, Command]:  # type: ignore[override] # read only
+        """The commands for the change record."""
+        return {
+            "backup-record": self._backup_record,
+            "compact-record": self._compact_record,
+            "reset-record": self._reset_record,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return the policy's name, and how far this broker has the change record."""
+        return {**super().details(), **({} if self._changes is None else self._changes.details())}
+
+    async def _backup_record(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        master = self._keeper("backup-record")
+        await self._flushed()
+        return {"record": master.backup()}
+
+    async def _compact_record(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        master = self._keeper("compact-record")
+        forgotten, behind = master.compact()
+        await self._flushed()
+        return {"forgotten": forgotten, "left": master.drops, "behind": behind}
+
+    async def _reset_record(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(self._changes, ChangeMember):
+            raise RequestRefusedError("reset-record is for a member of a cluster with a master broker")
+        self._changes.reset()
+        await self._flushed()
+        return {}
+
+    def _keeper(self, command: str) -> ChangeMaster:
+        if not isinstance(self._changes, ChangeMaster):
+            master = self.master.address or "none is configured"
+            raise RequestRefusedError(f"{command} is for the master broker ({master})")
+        return self._changes
+
+    async def _flushed(self) -> None:
+        assert self._live is not None, "a change record without a live"
+        await self._live.engine.flushed()
 
     async def _begin(self, live: Live, recovered: Recovered) -> None:
         """Serve clients, or refuse them until the master is reached. Raises as ``Live.open``."""
@@ -125,6 +168,10 @@ class WithoutMaster:
 
     def views(self) -> dict[str, dict[str, str]]:
         """Return nothing: no two brokers need to agree."""
+        return {}
+
+    def details(self) -> dict[str, Any]:
+        """Return nothing: there is no record."""
         return {}
 
     def stop(self) -> None:

@@ -35,8 +35,8 @@ _UNMADE: Final = Refuter(
     changes=(
         Replacement(
             _ENGINE,
-            "encode_subscription(subscription)))\n",
-            "encode_subscription(type(subscription)(subscription.topic, subscription.name))))\n",
+            "encode_subscription(subscription))\n",
+            "encode_subscription(type(subscription)(subscription.topic, subscription.name)))\n",
         ),
     ),
 )
