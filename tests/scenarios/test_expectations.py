@@ -15,6 +15,7 @@ from harness.claims.scenarios.expectations import (
     Before,
     Bounded,
     Changing,
+    Converges,
     Exactly,
     ExpectedTakeover,
     Flaps,
@@ -25,6 +26,7 @@ from harness.claims.scenarios.expectations import (
     Moved,
     Notices,
     Refuses,
+    RefusesChange,
     Reported,
     Resumed,
     SaidBy,
@@ -302,6 +304,54 @@ REFUSES = Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:q
 )  # fmt: skip
 def test_who_comes_within_a_window_is_refused_for_the_reason_that_is_named(attempts, wrong):
     assert REFUSES.wrong(seen(*attempts)) == wrong
+
+
+def change(f, second, error=None, broker="a1"):
+    columns = {"queue": "/topic/t", "subscription": "s", "broker": broker}
+    return [
+        row(3, "invoke", f, second, **columns),
+        row(3, "info" if error else "ok", f, second, error=error, **columns),
+    ]
+
+
+def test_refused_changes_of_subscriptions_within_a_window_are_counted():
+    run = seen(
+        change("drop", 1, "no master"),
+        QUIET[0],
+        change("subscribe", 3),
+        change("subscribe", 3, "no master"),
+        change("drop", 4, "no master"),
+        change("drop", 4, "connection lost"),
+        change("drop", 4, "no master", broker="b1"),
+        QUIET[1],
+    )
+    expected = RefusesChange(broker="a1", pattern="no master", window=REFUSES.window, least=2)
+    assert str(expected) == (
+        'a1 refuses at least 2 changes of subscriptions between quiesce-1 and heal:quiesce-1 ("no master")'
+    )
+    assert expected.wrong(run) == ""
+    replace = msgspec.structs.replace
+    words = "a1 refused 2 changes of subscriptions for that reason"
+    assert replace(expected, least=3).wrong(run) == replace(expected, most=0).wrong(run) == words
+    assert replace(expected, least=0, most=0, broker="c1").wrong(run) == ""
+    assert replace(expected, least=0, window=("kill-1", "heal")).wrong(run)
+
+
+def view(broker, key, value, kind="subscriptions"):
+    text = json.dumps({"kind": kind, "key": key, "value": value})
+    return row(HARNESS, "ok", "view", broker=broker, value=text)
+
+
+def test_brokers_converge_if_all_have_the_same_and_enough_of_it():
+    both = Converges(kind="subscriptions", brokers=("a1", "b1"), least=1)
+    assert str(both) == "a1 and b1 agree on at least 1 subscriptions"
+    alike = [view(broker, key, value) for broker in ("a1", "b1") for key, value in (("s", "1"), ("t", None))]
+    assert both.wrong(seen(*alike, view("a1", "u", "1", kind="members"))) == ""
+    assert msgspec.structs.replace(both, least=2).wrong(seen(*alike)) == "a1 has 1 subscriptions"
+    differ = "a1 and b1 differ in 1 subscriptions, such as s"
+    assert both.wrong(seen(view("a1", "s", "1"), view("b1", "s", "2"))) == differ
+    assert both.wrong(seen(view("a1", "s", "1"), view("c1", "s", "1"))) == differ
+    assert both.wrong(seen()) == "a1 has 0 subscriptions"
 
 
 def test_answers_and_deliveries_within_a_window_are_counted():

@@ -593,6 +593,77 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
         return "" if refused else f"{self.broker} refused no client"
 
 
+class RefusesChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation of how often a broker refuses to make or drop a subscription in ``window``.
+
+    Clients ask for both; the window lasts from its first to its second moment. Only refusals whose
+    reason matches count.
+    """
+
+    broker: str
+    pattern: str
+    window: tuple[str, str]
+    least: int = 0
+    most: int | None = None
+
+    def __str__(self) -> str:
+        bounds = [f"at least {self.least}"] if self.least else []
+        bounds += ["no" if self.most == 0 else f"at most {self.most}"] if self.most is not None else []
+        return (
+            f"{self.broker} refuses {' and '.join(bounds)} changes of subscriptions between {self.window[0]} "
+            f'and {self.window[1]} ("{self.pattern}")'
+        )
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        begin, end = run.between(self.window)
+        sought = re.compile(self.pattern)
+        count = sum(
+            done is not None
+            and done["type"] != "ok"
+            and begin <= row["time"] <= end
+            and self.broker in (row["broker"], done["broker"])
+            and sought.search(done["error"] or "") is not None
+            for f in ("subscribe", "drop")
+            for row, done in run.operations(f)
+        )
+        if count >= self.least and (self.most is None or count <= self.most) and not math.isnan(begin):
+            return ""
+        return f"{self.broker} refused {count} changes of subscriptions for that reason"
+
+
+class Converges(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that brokers have the same views of a kind after the recovery.
+
+    Each of ``brokers`` must have said what it has, and they must agree on at least ``least`` keys.
+    """
+
+    kind: str
+    brokers: tuple[str, ...]
+    least: int
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.brokers)} agree on at least {self.least} {self.kind}"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        views: dict[str, dict[str, str | None]] = {broker: {} for broker in self.brokers}
+        for row in run.control:
+            if row["f"] == "view" and row["type"] == "ok" and row["value"] and row["broker"] in views:
+                view = msgspec.json.decode(row["value"])
+                if view["kind"] == self.kind:
+                    views[row["broker"]][view["key"]] = view["value"]
+        first, *others = views.values()
+        differing = sorted({key for other in others for key in first.keys() | other.keys()
+                            if first.get(key) != other.get(key)})  # fmt: skip
+        if differing:
+            return (
+                f"{' and '.join(self.brokers)} differ in {len(differing)} {self.kind}, such as {differing[0]}"
+            )
+        count = sum(value is not None for value in first.values())
+        return "" if count >= self.least else f"{self.brokers[0]} has {count} {self.kind}"
+
+
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation of how often a broker delivers or answers within ``window``.
 

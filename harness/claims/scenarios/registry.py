@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.claims.scenarios import (
+    change_record,
+    change_record_probes,
     client_failover,
     client_list,
     cluster_probes,
@@ -56,6 +58,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *joining.SCENARIOS,
     *limits.SCENARIOS,
     *topics.SCENARIOS,
+    *change_record.SCENARIOS,
 )
 
 OTHERS_ONLY: Final[tuple[Scenario, ...]] = ()
@@ -71,6 +74,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *membership_probes.PROBES,
     *limit_probes.PROBES,
     *reload_probes.PROBES,
+    *change_record_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

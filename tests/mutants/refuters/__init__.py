@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mutants.refuters import (
+    change_record,
     client_failover,
     client_list,
     clusters,
@@ -41,5 +42,6 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     **client_failover.REFUTERS,
     **client_list.REFUTERS,
     **topics.REFUTERS,
+    **change_record.REFUTERS,
 }
 """The refuter of each scenario and probe, by its id."""

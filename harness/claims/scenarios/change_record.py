@@ -1,0 +1,76 @@
+"""The scenarios of the change record of a conventional cluster, rows CV3, CV4 and CV14.
+
+The load is the workload ``subscriptions``: durable subscriptions are dropped and made again all the
+time, each at a broker of its topic's pair, and all brokers must have them. Brokers are asked for
+them after the recovery, and those that differ are accused (``diverged``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.scenarios.cases import fault, faults, load
+from harness.claims.scenarios.expectations import Answers, Changing, Converges, Expectation, RefusesChange
+from harness.claims.scenarios.scenario import Scenario
+from harness.interface import Fault
+
+_ALL: Final = Converges(kind="subscriptions", brokers=("a1", "b1", "c1"), least=12)
+_UNREACHABLE: Final = "master broker .* cannot be reached"
+
+
+def _row(case: str, claim: str, *some: Fault, besides: tuple[Expectation, ...], **fields: Any) -> Scenario:
+    """Return a scenario with a master broker, a1, and two members."""
+    spec = load(
+        case.lower(), "conventional", 16.0, pairs=3, clients=6, rate=60.0, workload="subscriptions",
+        queues=2, churn=2.0, master="a1", **fields,
+    )  # fmt: skip
+    return Scenario(
+        id=case, claim=claim, source="SUN", spec=spec, schedule=faults(*some), besides=besides,
+        guards=(Changing(least=4, at=f"{some[0].kind}-1", before_s=0.0, after_s=6.0),),
+    )  # fmt: skip
+
+
+SCENARIOS: Final = (
+    _row(
+        "CV3",
+        "durable subscriptions are dropped and made again while a broker is down: it gets the changes "
+        "from the master broker when it is back",
+        fault("kill", 4.0, 6.0, "c1"),
+        besides=(_ALL,),
+    ),
+    _row(
+        "CV3-away",
+        "as CV3, but the broker stays away: the other brokers agree without it",
+        fault("leave", 4.0, None, "c1"),
+        besides=(Converges(kind="subscriptions", brokers=("a1", "b1"), least=12),),
+    ),
+    _row(
+        "CV4",
+        "the master broker is killed: durable subscriptions can be neither made nor dropped, deliveries go "
+        "on; a request that was under way is made at all brokers or at none",
+        fault("kill", 4.0, 6.0, "a1"),
+        besides=(
+            _ALL,
+            RefusesChange(broker="b1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), least=1),
+            RefusesChange(broker="c1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), least=1),
+            Answers(broker="b1", window=("kill-1", "heal:kill-1"), least=50),
+            Answers(broker="c1", window=("kill-1", "heal:kill-1"), least=50),
+        ),
+    ),
+    _row(
+        "CV4-member",
+        "as CV4, but a member is killed: the others refuse nothing",
+        fault("kill", 4.0, 6.0, "c1"),
+        besides=(
+            _ALL,
+            RefusesChange(broker="b1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), most=0),
+        ),
+    ),
+    _row(
+        "CV14",
+        "the master's clock is set back while a broker is down: it gets the changes by their numbers",
+        fault("kill", 4.0, 6.0, "c1"),
+        fault("clock-step", 5.0, None, "a1"),
+        besides=(_ALL,),
+    ),
+)

@@ -1,0 +1,246 @@
+"""Probes of the change record of a conventional cluster: rows CV4, CV5 and CV8."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench, on_bench
+from harness.systems.stomp_client import StompClient, send
+from stomp_protocol.frames import Frame
+
+_TOPIC: Final = "/topic/prices"
+_UNREACHABLE: Final = "cannot be reached"
+_NO_MASTER: Final = "has no master broker"
+_REMOVES: Final = "--remove-messages", "--remove-consumers"
+
+
+def _cluster(bench: Workbench, names: Sequence[str], master: str | None) -> list[Broker]:
+    """Return the brokers of a conventional cluster, whose master broker has that name."""
+    ports = {name: bench.port() for name in names}
+    connectors = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    return [_broker(bench, name, connectors, master) for name in names]
+
+
+def _broker(bench: Workbench, name: str, connectors: Mapping[str, str], master: str | None) -> Broker:
+    section: dict[str, Any] = {"broker-list": list(connectors.values())}
+    if master is not None:
+        section["master-broker"] = connectors[master]
+    own = connectors[name]
+    table = {
+        "admin": {"secret": bench.secret},
+        "ha-policy": {"conventional": section},
+        "cluster": {
+            "port": int(own.rpartition(":")[2]), "connector": own, "retry-interval": 50,
+            "call-timeout": 3000,
+        },
+    }  # fmt: skip
+    return Broker(bench, name, table)
+
+
+async def _started(*brokers: Broker) -> None:
+    for broker in brokers:
+        await broker.start()
+    for broker in brokers:
+        await broker.live()
+
+
+async def _views(broker: Broker) -> dict[str, list[str]]:
+    """Return the destinations of the record at a broker, and the names of the subscriptions."""
+    views = (await broker.ask("views"))["views"]
+    subscriptions = [json.loads(key)[-1] for key in views.get("subscriptions", {})]
+    return {"destinations": sorted(views.get("destinations", {})), "subscriptions": sorted(subscriptions)}
+
+
+async def _compare_views(
+    bench: Workbench, name: str, brokers: Sequence[Broker], destinations: list[str], subscriptions: list[str]
+) -> None:
+    """Note whether all brokers have exactly these."""
+    expected = {"destinations": destinations, "subscriptions": subscriptions}
+    bench.compare(name, [expected] * len(brokers), [await _views(broker) for broker in brokers])
+
+
+async def _subscribe(broker: Broker, name: str) -> Frame:
+    """Subscribe durably, and leave; return the answer."""
+    async with await StompClient.connect(broker.stomp, client_id="probe") as client:
+        return await client.ask("SUBSCRIBE", destination=_TOPIC, id="1", durable_subscription_name=name)
+
+
+async def _unsubscribe(broker: Broker, name: str) -> Frame:
+    async with await StompClient.connect(broker.stomp, client_id="probe") as client:
+        return await client.ask("UNSUBSCRIBE", id="1", durable_subscription_name=name)
+
+
+def _outcome(answer: Frame | CommandResult, pattern: str) -> str:
+    """Return "done", or "refused" if that says so in one line, or what else was said."""
+    if isinstance(answer, Frame):
+        if answer.command == "RECEIPT":
+            return "done"
+        text = answer.headers.get("message", "")
+    else:
+        if answer.status == 0:
+            return "done"
+        text = answer.output
+    return "refused" if pattern in text and len(text.splitlines()) == 1 else text
+
+
+async def _has_joined(broker: Broker) -> bool:
+    return bool((await broker.ask("status")).get("change-record", {}).get("joined"))
+
+
+async def _has_looked(broker: Broker) -> bool:
+    record = (await broker.ask("status")).get("change-record", {})
+    return bool(record.get("joined") or record.get("problem"))
+
+
+async def _has_lost_master(broker: Broker) -> bool:
+    return not await _has_joined(broker)
+
+
+@on_bench
+async def _cv4(bench: Workbench) -> None:
+    master, member = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(master, member)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, member))
+    for words in (("create", "orders"), ("create", "other")):
+        await member.ctl(*words)
+    await _subscribe(member, "kept")
+    await _compare_views(bench, "all brokers have them", (master, member), ["orders", "other"], ["kept"])
+    await master.kill()
+    await bench.until("b1 notices", "not joined", functools.partial(_has_lost_master, member))
+    queue = next(
+        item["name"] for item in (await member.ask("status"))["queues"] if item["name"].startswith(_TOPIC)
+    )
+    refused: dict[str, Frame | CommandResult] = {
+        "create dst": await member.ctl("create", "new"),
+        "destroy dst": await member.ctl("delete", "orders", *_REMOVES),
+        "destroy dur": await member.ctl("delete", queue, *_REMOVES),
+        "durable subscribe": await _subscribe(member, "new"),
+        "durable unsubscribe": await _unsubscribe(member, "kept"),
+    }
+    for name, answer in refused.items():
+        bench.compare(f"without the master, {name}", "refused", _outcome(answer, _UNREACHABLE))
+    async with await StompClient.connect(member.stomp, client_id="probe") as client:
+        again = await client.ask("SUBSCRIBE", destination=_TOPIC, id="1", durable_subscription_name="kept")
+        temporary = await client.ask("SUBSCRIBE", destination="/temp-queue/t", id="2")
+    await send(member.stomp, "made-by-a-client", "m")
+    works: dict[str, Frame | CommandResult] = {
+        "purge": await member.ctl("purge", "made-by-a-client"),
+        "an existing durable subscription": again,
+        "a temporary queue": temporary,
+        "delete of a queue that a client made": await member.ctl("delete", "made-by-a-client"),
+    }
+    for name, answer in works.items():
+        bench.compare(f"without the master, {name}", "done", _outcome(answer, ""))
+    await _started(master)
+    await bench.until("b1 joins again", "joined", functools.partial(_has_joined, member))
+    bench.compare("with the master, create dst", "done", _outcome(await member.ctl("create", "new"), ""))
+    bench.compare("with the master, unsubscribe", "done", _outcome(await _unsubscribe(member, "kept"), ""))
+    await _compare_views(bench, "all brokers agree", (master, member), ["new", "orders", "other"], [])
+
+
+@on_bench
+async def _cv5(bench: Workbench) -> None:
+    with_master = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(*with_master)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, with_master[1]))
+    answer = await _subscribe(with_master[1], "kept")
+    bench.compare("with a master configured, durable subscribe", "done", _outcome(answer, ""))
+    for broker in with_master:
+        await broker.kill(signal.SIGTERM)
+    connectors = {broker.name: f"127.0.0.1:{bench.port()}" for broker in with_master}
+    brokers = [_broker(bench, name, connectors, None) for name in connectors]
+    await _started(*brokers)
+    member = brokers[1]
+    for name, refused in (
+        ("durable subscribe", await _subscribe(member, "new")),
+        ("durable unsubscribe", await _unsubscribe(member, "kept")),
+    ):
+        bench.compare(f"without a master configured, {name}", "refused", _outcome(refused, _NO_MASTER))
+    async with await StompClient.connect(member.stomp, client_id="probe") as client:
+        again = await client.ask("SUBSCRIBE", destination=_TOPIC, id="1", durable_subscription_name="kept")
+        bench.compare("an existing one is used", "done", _outcome(again, ""))
+        await send(member.stomp, _TOPIC, "m")
+        bench.compare(
+            "and gets what is sent", ["m"], [frame.body.decode() for frame in await client.messages(1)]
+        )
+
+
+@on_bench
+async def _cv8(bench: Workbench) -> None:
+    brokers = master, member = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(*brokers)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, member))
+    await member.ctl("create", "before")
+    await _subscribe(member, "before")
+    for number in range(30):
+        for words in (("create", f"passing-{number}"), ("delete", f"passing-{number}", *_REMOVES)):
+            await member.ask(words[0], queue=words[1], **{"remove-messages": True} if words[2:] else {})
+    compacted = await master.ctl("compact-record")
+    bench.compare("compaction forgets what is deleted everywhere", True, "0 are kept" in compacted.output)
+    file = bench.directory / "record.backup"
+    refused = await member.ctl("backup-record", str(file))
+    bench.compare("only the master has a backup", "refused", _outcome(refused, "for the master broker"))
+    backed_up = await master.ctl("backup-record", str(file))
+    bench.compare("the record is backed up", (0, True), (backed_up.status, file.stat().st_size < 4000))
+    await member.ctl("create", "after")
+    await _subscribe(member, "after")
+    await send(member.stomp, _TOPIC, "one", "two")
+    await _compare_views(bench, "before the restoration", brokers, ["after", "before"], ["after", "before"])
+    restore = ("brokerctl", "--config", str(master.path), "restore-record")
+    running = await bench.command(*restore, str(file))
+    bench.compare("a running master is not restored", "refused", _outcome(running, "is in use"))
+    for broker in brokers:
+        await broker.kill(signal.SIGTERM)
+    damaged = bench.directory / "damaged.backup"
+    damaged.write_bytes(file.read_bytes().replace(b"before", b"behind"))
+    for name, path, reason in (
+        ("a damaged file", damaged, "the checksum does not match"),
+        ("another file", master.path, "not a backup"),
+    ):
+        bench.compare(
+            f"{name} is refused", "refused", _outcome(await bench.command(*restore, str(path)), reason)
+        )
+    restored = await bench.command(*restore, str(file))
+    bench.compare("the record is restored", "done", _outcome(restored, ""))
+    await _started(*brokers)
+    await bench.until("b1 has looked at the record", "an answer", functools.partial(_has_looked, member))
+    await _compare_views(bench, "changes since the backup are gone", brokers, ["before"], ["before"])
+    for broker, count in ((master, 0), (member, 2)):
+        lines = [line for line in broker.warnings if "subscription 'after'" in line]
+        bench.compare(
+            f"{broker.name} names what is gone, with its messages", [True],
+            [f"({count} messages)" in line and "queue 'after'" in line for line in lines],
+        )  # fmt: skip
+
+
+PROBES: Final = (
+    Probe(
+        id="CV4-commands",
+        claim="a master that is configured and cannot be reached: create dst, destroy dst, destroy dur, "
+        "durable subscribe and unsubscribe fail with one clear line; all else goes on",
+        source="SUN",
+        expected="five refusals, and everything else is done; with the master back, all brokers agree",
+        take=_cv4,
+    ),
+    Probe(
+        id="CV5",
+        claim="no master configured: a durable subscription cannot be made or dropped, an existing one works",
+        source="SUN",
+        expected="both are refused with one line, and a subscription from before gets its messages",
+        take=_cv5,
+    ),
+    Probe(
+        id="CV8",
+        claim="the change record is backed up, compacted and restored: changes since the backup are gone at "
+        "all brokers, and each says so",
+        source="SUN",
+        expected="bad files and a running broker are refused; after the restoration all have what the "
+        "backup has, and name what they dropped",
+        take=_cv8,
+    ),
+)

@@ -1,0 +1,69 @@
+"""The refuters of the rows about the change record of a conventional cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mutants.changed import Replacement
+from mutants.refuters.refuter import Refuter, without
+
+_MASTER: Final = "broker/cluster/change_master.py"
+_DIVERGED: Final = "found diverged"
+
+
+def _by_itself(fails: str) -> Refuter:
+    return without(
+        "a broker that does not reach the master makes durable subscriptions by itself",
+        "broker/stomp/session.py",
+        "        if self.engine.changes is None or not subscription.durable:\n",
+        "        joined = getattr(self.engine.changes, 'feed', self.engine.changes.has_master or None)\n"
+        "        if joined is None or not subscription.durable:\n",
+        fails=fails,
+    )
+
+
+_ENDS_FEEDS: Final = without(
+    "the loss of one member ends what the master tells the others",
+    _MASTER,
+    "        self._feeds.pop(link, None)\n",
+    "        self._feeds.clear()\n",
+    fails=_DIVERGED,
+)
+
+
+REFUTERS: Final[Mapping[str, Refuter]] = {
+    "CV3": without(
+        "a broker that is back gets only the changes that are made from then on",
+        _MASTER,
+        "record.changes_since(0 if whole else message.sequence)",
+        "record.changes_since(head.sequence)",
+        fails=_DIVERGED,
+    ),
+    "CV3-away": _ENDS_FEEDS,
+    "CV4": _by_itself(_DIVERGED),
+    "CV4-member": _ENDS_FEEDS,
+    "CV4-commands": _by_itself("without the master, durable subscribe"),
+    "CV5": _by_itself("without a master configured, durable subscribe"),
+    "CV8": without(
+        "a restored record keeps the incarnation that it had",
+        "broker/change_ctl.py",
+        'incarnation=f"{config.broker.name}-{secrets.token_hex(6)}"',
+        "incarnation=backup.head.incarnation",
+        fails="changes since the backup are gone",
+    ),
+    "CV14": Refuter(
+        without="the master numbers changes by its wall clock",
+        fails=_DIVERGED,
+        changes=(
+            Replacement(
+                "broker/core/change_record.py",
+                "head.sequence + 1, request, kind, key, value)",
+                "self._engine.now() * 1000 + (head.sequence + 1) % 1000, request, kind, key, value)",
+            ),
+            Replacement(
+                "broker/cluster/change_member.py", " or change.sequence > head.sequence + 1:\n", ":\n"
+            ),
+        ),
+    ),
+}
