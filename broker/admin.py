@@ -19,6 +19,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,7 @@ from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, E
 from broker.core.deletion import QueueInUseError, delete, demand_deletable
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of
+from broker.core.two_phase import parse_transaction_id
 from broker.policies.policy import BrokerPolicy, Command, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
@@ -70,11 +72,14 @@ class AdminServer(Desk):
         self._commands: Mapping[str, Command] = {
             "browse": self._browse,
             "brokers": self._brokers,
+            "commit-transaction": partial(self._end_transaction, commits=True),
             "create": self._create,
             "delete": self._delete,
             "purge": self._purge,
+            "roll-back-transaction": partial(self._end_transaction, commits=False),
             "status": self._status,
             "stop": self._stop,
+            "transactions": self._transactions,
             "views": self._views,
             **DestinationCommands(self._live_engine).commands,
             **policy.commands,
@@ -290,11 +295,66 @@ class AdminServer(Desk):
         await engine.flushed()
         return {"purged": purged}
 
+    async def _transactions(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the transactions over several brokers that have not ended here."""
+        engine = self._live_engine("transactions")
+        linked, now = self._linked_nodes(), engine.now()
+        return {
+            "prepared": [
+                {
+                    "id": str(prepared.id),
+                    "coordinator": prepared.id.coordinator,
+                    "linked": linked.get(prepared.id.coordinator),
+                    "age-ms": max(0, now - prepared.since),
+                    "messages": prepared.total,
+                }
+                for prepared in engine.prepared.by_id.values()
+            ],
+            "decided": [
+                {
+                    "id": str(decision.id),
+                    "participants": decision.homes,
+                    "age-ms": max(0, now - decision.since),
+                }
+                for decision in engine.decided.values()
+            ],
+        }
+
+    async def _end_transaction(self, request: Mapping[str, Any], *, commits: bool) -> dict[str, Any]:
+        """Decide in the place of a coordinator that is gone for good."""
+        engine = self._live_engine("transactions")
+        text = _text(request, "transaction") or ""
+        id_ = parse_transaction_id(text)
+        if id_ is None or id_ not in engine.prepared.by_id:
+            raise RequestError(f"no transaction {text[:128]!r} is prepared here (brokerctl transactions)")
+        coordinator = self._linked_nodes().get(id_.coordinator)
+        if coordinator is not None:
+            raise RequestError(
+                f"transaction {id_}: its coordinator {coordinator} is linked with this broker, and decides"
+            )
+        outcome = "committed" if commits else "rolled back"
+        _log.warning(
+            "transaction %s is %s here because an administrator says so; if its coordinator comes back and "
+            "has decided otherwise, it is %s everywhere else",
+            id_,
+            outcome,
+            "rolled back" if commits else "committed",
+        )
+        await (engine.commit_prepared if commits else engine.roll_back_prepared)(id_)
+        return {"outcome": outcome}
+
+    def _linked_nodes(self) -> dict[str, str]:
+        """Return the names of the brokers that we are linked with, by node ID."""
+        membership = self._policy.membership
+        linked = () if membership is None else membership.neighbours.linked()
+        return {member.node_id: member.name for member, _ in linked if member.node_id}
+
     def _live_engine(self, command: str) -> Engine:
         engine = self._policy.engine
         if engine is None or engine.abandoned:
             raise RequestError(
-                f"{self._name} is not live (role {self._policy.role}): it has no queues to {command}"
+                f"{self._name} is not live (role {self._policy.role}): it has no "
+                f"{command if command == 'transactions' else f'queues to {command}'}"
             )
         return engine
 

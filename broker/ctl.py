@@ -362,6 +362,45 @@ def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_
         print(f"{queue} is deleted, and {answer['purged']} messages with it")
 
 
+@command.command()
+@click.pass_obj
+def transactions(obj: tuple[Target, bool]) -> None:
+    """Transactions over several brokers that wait for their coordinator, or for participants."""
+    answer = _asked(obj, "transactions")
+    if answer is None:
+        return
+    columns: dict[str, Column] = {"PREPARED": "id", "AGE": _age, "MESSAGES": "messages"}
+    _print_columns({**columns, "COORDINATOR": "coordinator", "LINKED": "linked"}, answer["prepared"])
+    if answer["decided"]:
+        print()
+        _print_columns(
+            {"COMMITTED": "id", "AGE": _age, "PARTICIPANTS": lambda one: ", ".join(one["participants"])},
+            answer["decided"],
+        )
+
+
+@command.command(name="commit-transaction")
+@click.argument("transaction", metavar="ID")
+@click.pass_obj
+def commit_transaction(obj: tuple[Target, bool], transaction: str) -> None:
+    """Commit the prepared transaction ID, because its coordinator is gone for good."""
+    _end_transaction(obj, "commit-transaction", transaction)
+
+
+@command.command(name="roll-back-transaction")
+@click.argument("transaction", metavar="ID")
+@click.pass_obj
+def roll_back_transaction(obj: tuple[Target, bool], transaction: str) -> None:
+    """Roll back the prepared transaction ID, because its coordinator is gone for good."""
+    _end_transaction(obj, "roll-back-transaction", transaction)
+
+
+def _end_transaction(obj: tuple[Target, bool], what: str, transaction: str) -> None:
+    answer = _asked(obj, what, transaction=transaction)
+    if answer is not None:
+        print(f"transaction {transaction} is {answer['outcome']} at this broker")
+
+
 @command.command(name="check-filesystem")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
@@ -503,6 +542,10 @@ def _state(broker: Mapping[str, Any]) -> str:
 
 def _silence(member: Mapping[str, Any]) -> str:
     return f"{member['silence-ms'] / 1000:.0f} s ago"
+
+
+def _age(transaction: Mapping[str, Any]) -> str:
+    return f"{transaction['age-ms'] / 1000:.0f} s"
 
 
 def _preview(message: Mapping[str, Any]) -> str:

@@ -14,7 +14,8 @@ import click
 import msgspec
 
 from broker.admin_client import Target
-from broker.core.message import CLEAN
+from broker.core.message import CLEAN, DECIDED, PREPARED
+from broker.core.two_phase import PreparedRecord, decode_prepared
 from broker.storage.directory import DirectoryVolume
 from broker.storage.errors import JournalError
 from broker.storage.inspection import JournalInspection, inspect, salvage
@@ -94,6 +95,15 @@ def _show(found: JournalInspection, *, as_json: bool) -> None:
         _print(found)
 
 
+def _prepared(found: JournalInspection) -> list[PreparedRecord]:
+    """Return the prepared transactions of a journal."""
+    return [
+        decode_prepared(record.id, record.data)
+        for record in found.records.values()
+        if record.kind == PREPARED
+    ]
+
+
 def _told(found: JournalInspection) -> dict[str, object]:
     return {
         "state": found.state,
@@ -101,6 +111,11 @@ def _told(found: JournalInspection) -> dict[str, object]:
         "entries": found.entries,
         "last": found.last,
         "records": len(found.records),
+        "prepared": [
+            {"id": str(one.id), "coordinator": one.id.coordinator, "messages": len(one.messages)}
+            for one in _prepared(found)
+        ],
+        "decided": sum(record.kind == DECIDED for record in found.records.values()),
         "synced": None if found.synced is None else found.synced._asdict(),
         "torn": None if found.torn is None else found.torn._asdict(),
         "damage": [damage._asdict() for damage in found.damage],
@@ -114,6 +129,14 @@ def _print(found: JournalInspection) -> None:
         what = f"entries {segment.first} to {segment.last}" if segment.entries else "no entries"
         print(f"{segment.name}: {segment.size} bytes, {what}")
     print(f"{found.entries} entries, {len(found.records)} records live after entry {found.last}")
+    for prepared in _prepared(found):
+        print(
+            f"transaction {prepared.id} is prepared, with {len(prepared.messages)} messages: "
+            f"its coordinator, the broker with node ID {prepared.id.coordinator}, decides"
+        )
+    decided = sum(record.kind == DECIDED for record in found.records.values())
+    if decided:
+        print(f"{decided} transactions have committed, which other brokers are yet to be told")
     if found.synced is None:
         print("no mark says how far it had been synced")
     else:

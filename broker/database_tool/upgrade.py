@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from broker.core.message import (
     CLEAN,
+    DECIDED,
     DUPLICATE,
     FORWARDED,
     HEAD,
@@ -25,6 +26,7 @@ from broker.core.message import (
     LARGE,
     MESSAGE,
     PAGE,
+    PREPARED,
     QUEUE,
     SENT,
     SUBSCRIPTION,
@@ -207,7 +209,8 @@ def converted(
 
     Ids are of the session in the journal's order; bodies are numbered within the session.
 
-    Raises ToolRefusedError for a kind that only its own policy understands, and for pages.
+    Raises ToolRefusedError for a kind that only its own policy understands, for pages, and for
+    transactions over several brokers.
     """
     ids: dict[int, int] = {}
     bodies: dict[Blob, int] = {}
@@ -218,6 +221,11 @@ def converted(
             raise ToolRefusedError(
                 f"record {record.id} of the journal is a page: messages that wait on the disk cannot be "
                 "taken along; have them consumed first"
+            )
+        if record.kind in (PREPARED, DECIDED):
+            raise ToolRefusedError(
+                f"record {record.id} of the journal is of a transaction over several brokers that has not "
+                "ended: start the broker until its cluster has ended it (brokerctl transactions)"
             )
         if record.kind not in KNOWN:
             raise ToolRefusedError(

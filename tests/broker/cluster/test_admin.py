@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+from stored import stored
 
 from broker import ctl
 from broker.admin import AdminServer
@@ -15,6 +17,8 @@ from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.settings import EngineSettings
+from broker.core.transactions import Transaction
+from broker.core.two_phase import Decision, TransactionId
 from broker.policies.policy import Succession
 from broker.seams import real_seams
 from broker.sections import AdminSection
@@ -136,7 +140,10 @@ def test_requests_are_answered_in_order():
     [
         (
             b'{"command":"reboot"}',
-            "unknown command 'reboot'; known: brokers, browse, create, delete, destinations, durables, pause",
+            (
+                "unknown command 'reboot'; known: brokers, browse, commit-transaction, create, delete, "
+                "destinations, durables, pause"
+            ),
         ),
         (b'{"command":"purge"}', "purge needs the name of a queue"),
         (b'{"command":"purge","queue":"z"}', "no queue 'z' here"),
@@ -475,6 +482,41 @@ def test_ctl_shows_tables_and_json(capsys):
             assert capsys.readouterr().out.startswith("NAME  CLIENT ID")
             assert await admin.ctl("purge", "orders") == 0
             assert capsys.readouterr().out == "1 messages purged from orders\n"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("how", "left"), [("commit", []), ("roll-back", ["orders"])])
+def test_ctl_decides_of_a_prepared_transaction_whose_coordinator_is_gone(how, left, capsys):
+    async def scenario():
+        async with Admin() as admin:
+            await admin.send("orders", b"first")
+            engine = admin.policy.engine
+            held = []
+            engine.subscribe("orders", held.append)
+            while not held:
+                await asyncio.sleep(0)
+            transaction = Transaction()
+            transaction.acknowledge(held)
+            engine.prepare(TransactionId("n2", 7), transaction)
+            engine.decided[TransactionId("N", 8)] = Decision(9, TransactionId("N", 8), 0, ("n3", "n4"))
+            linked = [(SimpleNamespace(name="b1", node_id="n2"), None)]
+            admin.policy.membership = SimpleNamespace(neighbours=SimpleNamespace(linked=lambda: linked))
+            assert await admin.ctl("transactions") == 0
+            shown = capsys.readouterr().out.split("\n")
+            assert shown[0].split() == ["PREPARED", "AGE", "MESSAGES", "COORDINATOR", "LINKED"]
+            assert shown[1].split() == ["n2-7", "0", "s", "1", "n2", "b1"]
+            assert "N-8" in shown[4]
+            assert "n3, n4" in shown[4]
+            assert await admin.ctl(f"{how}-transaction", "n2-8") == 1
+            assert "no transaction 'n2-8' is prepared here" in capsys.readouterr().err
+            assert await admin.ctl(f"{how}-transaction", "n2-7") == 1
+            assert "its coordinator b1 is linked with this broker" in capsys.readouterr().err
+            linked.clear()
+            assert await admin.ctl(f"{how}-transaction", "n2-7") == 0
+            assert "transaction n2-7 is " in capsys.readouterr().out
+            assert [one.holder for one in stored(engine)] == left
+            assert not engine.prepared.by_id
 
     asyncio.run(scenario())
 

@@ -21,7 +21,7 @@ import pytest
 from database_places import PASSWORD, SqlitePlace
 
 from broker import config, ctl
-from broker.core.message import MESSAGE, PAGE, QUEUE, Message, decode, encode, encode_counts
+from broker.core.message import MESSAGE, PAGE, PREPARED, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
 from broker.database_tool.store import ClusterStore, ToolRefusedError
 from broker.masking import mask
@@ -621,7 +621,12 @@ def test_a_journal_that_a_broker_uses_is_not_imported(on_sqlite, capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [(77, "of kind 77, which cannot be taken along"), (PAGE, "have them consumed first")]
+    ("kind", "words"),
+    [
+        (77, "of kind 77, which cannot be taken along"),
+        (PAGE, "have them consumed first"),
+        (PREPARED, "start the broker until its cluster has ended it"),
+    ],
 )
 def test_records_that_cannot_be_taken_along_are_not_left_behind_silently(kind, words, on_sqlite, capsys):
     journal_with(on_sqlite.data, (b"one",))

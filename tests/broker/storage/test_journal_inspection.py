@@ -10,8 +10,17 @@ import pytest
 from journals import DIRECTORY, SMALL, Model, add, delete, update
 
 from broker import ctl
-from broker.core.message import CLEAN
+from broker.core.message import CLEAN, DECIDED, PREPARED
+from broker.core.two_phase import (
+    Decision,
+    PreparedMessage,
+    Settlement,
+    TransactionId,
+    encode_decided,
+    encode_prepared,
+)
 from broker.storage.directory import DirectoryVolume
+from broker.storage.entry import ADD, Operation
 from broker.storage.inspection import inspect, salvage
 from broker.storage.journal import Journal
 from broker.storage.memory import MemoryVolume
@@ -141,3 +150,26 @@ def test_the_command_names_file_and_offset_and_salvages(tmp_path, capsys):
     assert told["lost"]
     assert ctl.main(["journal", "check", str(tmp_path / "saved")]) == 0
     assert ctl.main(["journal", "check", str(tmp_path / "nowhere")]) == 254
+
+
+def test_the_command_shows_transactions_that_have_not_ended(tmp_path, capsys):
+    async def make():
+        volume = DirectoryVolume(tmp_path)
+        journal, _ = await Journal.open(volume, "journal", SMALL)
+        messages = [PreparedMessage(7, 0, Settlement.ACKNOWLEDGE)]
+        id_ = TransactionId("n2", 5)
+        journal.append([Operation(ADD, PREPARED, journal.next_id(), encode_prepared(id_, 0, messages))])
+        decision = Decision(journal.next_id(), TransactionId("n1", 6), 0, ("n2",))
+        journal.append([Operation(ADD, DECIDED, decision.record_id, encode_decided(decision))])
+        await journal.close()
+        await volume.close()
+
+    asyncio.run(make())
+    assert ctl.main(["journal", "check", str(tmp_path / "journal")]) == 0
+    out = capsys.readouterr().out
+    assert "transaction n2-5 is prepared, with 1 messages" in out
+    assert "1 transactions have committed" in out
+    assert ctl.main(["--json", "journal", "check", str(tmp_path / "journal")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["prepared"] == [{"id": "n2-5", "coordinator": "n2", "messages": 1}]
+    assert found["decided"] == 1
