@@ -45,7 +45,7 @@ class DestinationCommands:
     async def _destinations(self, _: Mapping[str, Any]) -> dict[str, Any]:
         engine = self._live_engine("list")
         totals: dict[str, dict[str, Any]] = {}
-        async for queue in _in_slices(engine, _is_shown):
+        async for queue in _iterate_in_slices(engine, _is_shown):
             target = _target_of(queue)
             [counts] = engine.status((queue.name,))
             if target in totals:
@@ -56,11 +56,13 @@ class DestinationCommands:
 
     async def _durables(self, _: Mapping[str, Any]) -> dict[str, Any]:
         engine = self._live_engine("list")
-        found = [
+        durables = [
             _durable(engine, queue)
-            async for queue in _in_slices(engine, lambda queue: _is_durable(queue) and _is_shown(queue))
+            async for queue in _iterate_in_slices(
+                engine, lambda queue: _is_durable(queue) and _is_shown(queue)
+            )
         ]
-        return {"durables": sorted(found, key=lambda one: (one["topic"], one["client-id"], one["name"]))}
+        return {"durables": sorted(durables, key=lambda one: (one["topic"], one["client-id"], one["name"]))}
 
     async def _query(self, request: Mapping[str, Any]) -> dict[str, Any]:
         engine, target, holders = self._target("query", request)
@@ -120,7 +122,7 @@ def _target_of(queue: Queue) -> str:
     return queue.name if queue.topic is None else TOPIC_PREFIX + queue.topic
 
 
-async def _in_slices(engine: Engine, condition: Callable[[Queue], bool]) -> AsyncIterator[Queue]:
+async def _iterate_in_slices(engine: Engine, condition: Callable[[Queue], bool]) -> AsyncIterator[Queue]:
     """Yield the queues that meet a condition, and let clients be served between slices."""
     for count, queue in enumerate(list(engine.queues.values()), 1):
         if engine.queues.get(queue.name) is queue and condition(queue):

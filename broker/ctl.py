@@ -153,9 +153,9 @@ def status(obj: tuple[Target, bool]) -> None:
 def list_(obj: tuple[Target, bool], what: str) -> None:
     """The brokers of the cluster, or the destinations or durable subscriptions of this broker."""
     if what != "brokers":
-        found = _asked(obj, what, part=what)
-        if found is not None:
-            _print_columns(_DESTINATION if what == "destinations" else _DURABLE, found)
+        rows = _asked(obj, what, part=what)
+        if rows is not None:
+            _print_columns(_DESTINATION if what == "destinations" else _DURABLE, rows)
         return
     at, as_json = obj
     answer = asyncio.run(ask(at, "brokers"))
@@ -164,15 +164,15 @@ def list_(obj: tuple[Target, bool], what: str) -> None:
         return
     cluster = answer["cluster"]
     print("Listing all the brokers in the cluster that the following broker is a member of:\n")
-    own = {"host": at.host, "port": at.port, **cluster}
-    _print_columns({"HOST": "host", "ADMIN PORT": "port", "BROKER": "name", "ADDRESS": "address"}, [own])
+    broker = {"host": at.host, "port": at.port, **cluster}
+    _print_columns({"HOST": "host", "ADMIN PORT": "port", "BROKER": "name", "ADDRESS": "address"}, [broker])
     print()
     facts = [("Cluster ID", cluster["cluster-id"])] if cluster["cluster-id"] else []
     _print_table((), [*facts, ("Cluster Is Highly Available", str(cluster["highly-available"]))])
     print()
-    shown: dict[str, Column] = {"BROKER": "name", "ROLE": "role", "GROUP": "group-name", "LINKED": _linked}
-    shown |= {"ADDRESS": "connector", "STATE": _state}
-    _print_columns({**shown, **NODE_ID}, answer["brokers"])
+    columns: dict[str, Column] = {"BROKER": "name", "ROLE": "role", "GROUP": "group-name", "LINKED": _linked}
+    columns |= {"ADDRESS": "connector", "STATE": _state}
+    _print_columns({**columns, **NODE_ID}, answer["brokers"])
 
 
 @command.command()
@@ -197,7 +197,7 @@ def pause(obj: tuple[Target, bool], destination: str, *, producers: bool, consum
 
     Without an option it is paused for both.
     """
-    chosen = [side for side, given in (("producers", producers), ("consumers", consumers)) if given]
+    chosen = [side for side, is_chosen in (("producers", producers), ("consumers", consumers)) if is_chosen]
     answer = _asked(obj, "pause", destination=destination, sides=chosen or None)
     if answer is not None:
         print(f"{destination}: {answer['state']}")

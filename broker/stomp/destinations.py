@@ -110,14 +110,14 @@ class Destinations:
     def resumed(self, name: str, client: tuple[str, str]) -> str:
         """Return the own name of the queue that its client has called NAME at a failed broker."""
         transient = self._engine.transient
-        kept = transient.take(client, name)
-        if kept is None:
+        queue = transient.take(client, name)
+        if queue is None:
             raise FrameRefusedError(
                 f"temporary queue {name[:64]!r} of client-id {client[1][:64]!r} is not kept here: its broker "
                 f"was not taken over, or longer than {transient.wait_s:g} s ago "
                 "(ha-policy.ha-database.transient-wait); leave 'resume' out for a new queue"
             )
-        return self._named(name, kept.name)
+        return self._named(name, queue.name)
 
     def _named(self, name: str, queue: str) -> str:
         self.temporaries[name] = queue

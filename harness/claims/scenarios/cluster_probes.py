@@ -32,17 +32,17 @@ def _member(bench: Workbench, name: str, /, **cluster: Any) -> Broker:
     return _broker(bench, name, **{"name": _CLUSTER, "cluster-user": _USER, **cluster})
 
 
-async def _listed(broker: Broker) -> list[str]:
+async def listed(broker: Broker) -> list[str]:
     """Return the names of the other brokers that a broker lists."""
     brokers = (await broker.ask("brokers"))["brokers"]
     return sorted(str(other["name"]) for other in brokers if other["name"] != broker.name)
 
 
 async def _linked(broker: Broker, other: Broker) -> bool:
-    return other.name in await _listed(broker)
+    return other.name in await listed(broker)
 
 
-async def _until_listed(bench: Workbench, broker: Broker, other: Broker) -> None:
+async def await_listed(bench: Workbench, broker: Broker, other: Broker) -> None:
     """Return when a broker lists the other one. Raises StepMissedError."""
     await bench.until(
         f"{broker.name} meets {other.name}", other.name, functools.partial(_linked, broker, other)
@@ -63,12 +63,12 @@ async def _refused(bench: Workbench, member: Broker, credential: str, address: s
         await stranger.live()
 
         async def has_tried() -> bool:
-            return relay.attempts > _ATTEMPTS or bool(await _listed(member))
+            return relay.attempts > _ATTEMPTS or bool(await listed(member))
 
         await bench.until(
             f"wrong {credential}: the stranger tries again and again", f"{_ATTEMPTS} attempts", has_tried
         )
-        listed = {broker.name: await _listed(broker) for broker in (member, stranger)}
+        listed = {broker.name: await listed(broker) for broker in (member, stranger)}
         bench.compare(f"wrong {credential}: who is listed", {_MEMBER: [], stranger.name: []}, listed)
         refusals = [line for line in member.warnings[earlier:] if _REASON in line]
         bench.compare(f"wrong {credential}: the member logs it once, whatever the attempts", 1, len(refusals))
@@ -92,8 +92,8 @@ async def _cl3(bench: Workbench) -> None:
     async with Relay(member.cluster) as relay:
         other = _member(bench, _JOINING, **{"static-connectors": [relay.address]})
         await other.start()
-        await _until_listed(bench, member, other)
-        await _until_listed(bench, other, member)
+        await await_listed(bench, member, other)
+        await await_listed(bench, other, member)
         names = [_CLUSTER, _MEMBER, _JOINING]
         readable = relay.readable(bench.secret, _USER, *names)
         bench.compare("the right ones: what the bytes on the way tell", names, readable)
@@ -105,7 +105,7 @@ async def _node_ids(bench: Workbench, brokers: Sequence[Broker]) -> list[str]:
         await broker.start()
         await broker.live()
     for broker, other in (brokers, brokers[::-1]):
-        await _until_listed(bench, broker, other)
+        await await_listed(bench, broker, other)
     node_ids = [str((await broker.ask("status"))["node-id"]) for broker in brokers]
     for broker in brokers:
         await broker.kill(signal.SIGTERM)

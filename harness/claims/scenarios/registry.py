@@ -17,6 +17,7 @@ from harness.claims.scenarios import (
     clusters,
     conventional,
     discovery,
+    encryption_probes,
     file_system_probes,
     ha_database,
     ha_database_admin_probes,
@@ -75,6 +76,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *limit_probes.PROBES,
     *reload_probes.PROBES,
     *change_record_probes.PROBES,
+    *encryption_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

@@ -15,6 +15,7 @@ _BRIDGE: Final = "broker/cluster/bridge.py"
 _REQUESTS: Final = "        reply = await link.call(\n            m.PassRequest("
 _ACKNOWLEDGES: Final = "        self._engine.acknowledge(batch)\n"
 _LINK: Final = "broker/cluster/link.py"
+_TLS: Final = "broker/tls.py"
 _SILENT: Final = "        elif now - self.received > self.ttl_s:\n"
 _NEXT: Final = "\n    async def _send_body"
 _DISCOVERY: Final = "broker/cluster/discovery.py"
@@ -58,6 +59,20 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "user=self.terms.user",
         'user=""',
         fails="wrong user: who is listed",
+    ),
+    "CV10": without(
+        "links are not encrypted, whatever cluster.ssl-enabled is",
+        _TLS,
+        "        return cls(section, config, name) if section.ssl_enabled else None\n",
+        "        return None\n",
+        fails="with cluster.ssl-enabled: what the bytes on the way tell",
+    ),
+    "CV10-strangers": without(
+        "a broker asks for no certificate",
+        _TLS,
+        "    if server and section.wants_certificates:\n",
+        "    if False:\n",
+        fails="an expired certificate: who is listed",
     ),
     "CL4": without(*_NEVER_WARNS, fails="warnings of either broker then"),
     "CL17-data": without(*_NEVER_WARNS, fails='logged "duplicate node ID: " 0 times'),
