@@ -47,9 +47,14 @@ class ConventionalPolicy(SoloPolicy):
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
         self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
+        self.commands: dict[str, Command] = {
+            "backup-record": self._backup_record,
+            "compact-record": self._compact_record,
+            "reset-record": self._reset_record,
+        }
         if seams.configuration is not None:
             reloading = Reloading(config, self.membership, seams.configuration)
-            self.commands = {"reload": reloading.reload}
+            self.commands["reload"] = reloading.reload
 
     async def _join(self, node_id: str) -> HomeModel:
         """Take our place in the cluster; see ``SoloPolicy``."""
@@ -57,15 +62,6 @@ class ConventionalPolicy(SoloPolicy):
         await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return HomeModel(self.membership)
-
-    @property
-    def commands(self) -> Mapping[str, Command]:  # type: ignore[override] # read only
-        """The commands for the change record."""
-        return {
-            "backup-record": self._backup_record,
-            "compact-record": self._compact_record,
-            "reset-record": self._reset_record,
-        }
 
     def details(self) -> dict[str, Any]:
         """Return the policy's name, and how far this broker has the change record."""
