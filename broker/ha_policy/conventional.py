@@ -89,4 +89,4 @@ class ConventionalSection(PolicySection, frozen=True, kw_only=True):
                 f"{section}.broker-list names the other brokers: leave cluster.static-connectors and "
                 "cluster.discovery-group-ref out"
             )
-        return super().problem(cluster, database)
+        return "" if database is None else database.problem()

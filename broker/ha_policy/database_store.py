@@ -37,10 +37,11 @@ class DatabaseStoreSection(Section, frozen=True, kw_only=True):
     journal_sync_period: Milliseconds = 5
     """The shortest time from one batch of rows to the next (jdbc-journal-sync-period)."""
     store_name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)] = "default"
-    """Which of the shared stores in this database, under ha-policy.shared-store.
+    """Which of the stores in this database, under ha-policy.shared-store and .conventional.
 
-    The same for a live and its backups, another for every other group. It stands for the names of
-    tables (message-table-name, node-manager-store-table-name and the like).
+    The same for a live and its backups, another for every other group; for each broker of a
+    conventional cluster another. It stands for the names of tables (message-table-name,
+    node-manager-store-table-name and the like).
     """
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from broker.core.engine import Engine
 from broker.policies.conventional.reloading import Reloading
 from broker.policies.live import Live
 from broker.policies.policy import Command, RequestRefusedError
-from broker.policies.solo import SoloPolicy
+from broker.policies.solo import OwnStore, SoloPolicy
 from broker.seams import Seams
 from broker.storage.database import Database
 from broker.storage.journal import Recovered
@@ -148,6 +148,10 @@ class ConventionalPolicy(SoloPolicy):
         live.server.admission = None
         self.become("live")
 
+    def use_store(self, store: OwnStore) -> None:
+        """Keep the messages in a store in place of the disk."""
+        self._store = store
+
 
 class WithoutMaster:
     """The ``Changes`` of a broker without a master: destinations are its own (SUN)."""
@@ -195,11 +199,10 @@ class Suspension:
 def create(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
 ) -> ConventionalPolicy:
-    """Return the policy; it needs no database.
+    """Return the policy; its messages are on its disk, or in a store of its own in a database.
 
     Its links are those of the broker list, and no message moves to another broker.
     """
-    del database
     section, cluster = config.ha_policy.conventional, config.cluster
     assert section is not None, "the configuration has no table ha-policy.conventional"
     assert cluster is not None, "a conventional cluster without a [cluster] section"
@@ -210,4 +213,9 @@ def create(
         allow_direct_connections_only=True,
         message_load_balancing="OFF",
     )
-    return ConventionalPolicy(msgspec.structs.replace(config, cluster=cluster), seams, volume)
+    policy = ConventionalPolicy(msgspec.structs.replace(config, cluster=cluster), seams, volume)
+    if database is not None:
+        from broker.policies.conventional.database import OwnDatabaseStore  # noqa: PLC0415 - a broker starts fast with what it needs
+
+        policy.use_store(OwnDatabaseStore(config, seams, database))
+    return policy

@@ -16,6 +16,7 @@ from harness.claims.scenarios import (
     cluster_probes,
     clusters,
     conventional,
+    conventional_store_probes,
     discovery,
     encryption_probes,
     file_system_probes,
@@ -77,6 +78,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *reload_probes.PROBES,
     *change_record_probes.PROBES,
     *encryption_probes.PROBES,
+    *conventional_store_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

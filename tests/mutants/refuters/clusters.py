@@ -74,6 +74,20 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "    if False:\n",
         fails="an expired certificate: who is listed",
     ),
+    "CV17": without(
+        "a broker with a store in a database begins with an empty store",
+        "broker/policies/conventional/database.py",
+        "        return inherited.journal, inherited.recovered\n",
+        "        return inherited.journal, Recovered([])\n",
+        fails="the restarted broker has its messages",
+    ),
+    "CV17-name": without(
+        "a broker does not refuse the store of another broker",
+        "broker/policies/conventional/database.py",
+        '            if owner not in ("", self._broker):\n',
+        "            if False:\n",
+        fails="one error line names the store and its broker",
+    ),
     "CL4": without(*_NEVER_WARNS, fails="warnings of either broker then"),
     "CL17-data": without(*_NEVER_WARNS, fails='logged "duplicate node ID: " 0 times'),
     "CL17-forwarded": without(
