@@ -16,7 +16,7 @@ from harness.claims.scenarios import (
     cluster_probes,
     clusters,
     conventional,
-    conventional_store_probes,
+    conventional_store,
     discovery,
     encryption_probes,
     file_system_probes,
@@ -57,6 +57,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *discovery.SCENARIOS,
     *client_failover.SCENARIOS,
     *client_list.SCENARIOS,
+    *conventional_store.SCENARIOS,
     *joining.SCENARIOS,
     *limits.SCENARIOS,
     *topics.SCENARIOS,
@@ -78,7 +79,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *reload_probes.PROBES,
     *change_record_probes.PROBES,
     *encryption_probes.PROBES,
-    *conventional_store_probes.PROBES,
+    *conventional_store.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

@@ -81,6 +81,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "        return inherited.journal, Recovered([])\n",
         fails="the restarted broker has its messages",
     ),
+    "CV17-kill": without(
+        "a broker with a store in a database begins with an empty store",
+        "broker/policies/conventional/database.py",
+        "        return inherited.journal, inherited.recovered\n",
+        "        return inherited.journal, Recovered([])\n",
+        fails="found lost",
+    ),
     "CV17-name": without(
         "a broker does not refuse the store of another broker",
         "broker/policies/conventional/database.py",

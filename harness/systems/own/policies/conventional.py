@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import Address, Event, NodePlan
+from harness.interface import Address, Event, NodePlan, TestSpec
+from harness.systems import store
+from harness.systems.own import database_plan
 from harness.systems.own.policies.event import event, needing
 from harness.systems.own.policies.policy import Policy
 from harness.systems.own.policies.standalone import CONFIGURED
@@ -30,6 +32,17 @@ _EVENTS: Final[Mapping[str, Event]] = needing(
 )
 
 
+def _own_store(node: NodePlan, hosts: Mapping[str, Address]) -> dict[str, Any]:
+    """Return the settings of a broker's own store in the database of the test."""
+    return {
+        **database_plan.TEST_DEFAULTS,
+        "database-store.lock-renew-period": 250,
+        "database-store.lock-expiration": 4000,
+        "database-store.store-name": node.name,
+        **database_plan.defaults(hosts),
+    }
+
+
 class Conventional(Policy):
     """A policy with brokers that each have a disk of their own, and serve consumers of all."""
 
@@ -39,16 +52,22 @@ class Conventional(Policy):
     commands = ("reload",)
     description = "brokers that each keep what they took, and serve consumers at the others (Sun MQ)"
     configured = (CONFIGURED,)
+    machines = (store.NAME,)
+
+    def in_database(self, spec: TestSpec) -> bool:
+        """Return whether the spec says that each broker's store is in a database."""
+        return store.in_database(spec)
 
     def defaults(
         self, node: NodePlan, nodes: Sequence[NodePlan], hosts: Mapping[str, Address]
     ) -> Mapping[str, Any]:
-        """Return the list of all brokers, which takes the place of static connectors.
+        """Return the store, and the list of all brokers in place of static connectors.
 
         The master broker is named as well, if the test has one.
         """
-        del node, hosts
+        own_store = {} if node.database is None else _own_store(node, hosts)
         return {
+            **own_store,
             "cluster.message-load-balancing": "OFF",
             "cluster.static-connectors": [],
             f"{_SECTION}allow-loopback": True,

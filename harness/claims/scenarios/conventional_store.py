@@ -1,13 +1,16 @@
-"""Probes of conventional clusters whose brokers keep their messages in databases: row CV17."""
+"""A scenario and probes of conventional clusters whose brokers store in databases: row CV17."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from harness.claims.scenarios.cases import SLOW, at_stake, fault, faults, load
 from harness.claims.scenarios.cluster_probes import await_listed
+from harness.claims.scenarios.expectations import Answers
 from harness.claims.scenarios.ha_database_probes import QUEUE, started, stored
 from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.scenario import Scenario
 from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
 from harness.systems.stomp_client import send
 
@@ -89,6 +92,19 @@ async def _cv17_name(bench: Workbench) -> None:
     await started(owner)
     bench.compare("the owner has its messages", ["kept"], await stored(owner))
 
+
+SCENARIOS: Final = (
+    Scenario(
+        id="CV17-kill",
+        claim="a broker with a store in a database is killed: its messages wait for its restart, and the "
+        "other broker goes on",
+        source=_SOURCE,
+        spec=load("cv17-kill", "conventional", 12.0, pairs=2, store={"type": "database"}, **SLOW),
+        schedule=faults(fault("kill", 4.0, 4.0)),
+        besides=(Answers(window=("kill-1", "heal:kill-1"), broker="b1", least=20),),
+        guards=at_stake("kill-1"),
+    ),
+)
 
 PROBES: Final = (
     Probe(
