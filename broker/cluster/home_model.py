@@ -27,9 +27,8 @@ class HomeModel:
     def attach(self, engine: Engine) -> None:
         """Begin, with an engine that serves no clients yet."""
         membership = self._membership
-        section = membership.section
-        lease_s = section.connection_ttl / 1000
-        self._service = HomeService(membership, engine, lease_s, section.static_connectors)
+        lease_s = membership.section.connection_ttl / 1000
+        self._service = HomeService(membership, engine, lease_s)
         self._homes = LinkedHomes(membership, engine, self._service, lease_s)
         engine.feeds[DESTINATION] = WatchedValue()
         membership.on_change.append(self._publish)

@@ -16,7 +16,9 @@ the host proves that it has dropped everything:
     it has said that it leaves          it ends its clients before
 
 A start finds the messages of an earlier life, and nobody knows which of them hosts still hold. So
-nothing is given out until each broker of the cluster has greeted us, or the longest lease is over.
+before a host gets anything, a record of the journal (HOST) names it, until it has certainly dropped
+everything. A start gives nothing out until each host with a record has greeted us, or the longest
+lease is over.
 
 A queue that is not here yet is consumed as soon as it is made: a host's wish makes none. What ends
 with its client (a temporary queue, or a subscription that is not durable) is made at once, and ends
@@ -100,6 +102,9 @@ class Host:
         self.link = link
         self.lease_s = lease_s
         self.consumers: dict[int, RemoteConsumer] = {}
+        self.address = link.member.connector
+        self.is_ready = False
+        """True once a restart would remember that clients of this host may hold messages."""
         self.has_told_all = False
         """True once it has told us of all consumers that it had when it was linked."""
         self.timer: asyncio.TimerHandle | None = None
@@ -110,13 +115,10 @@ class Host:
 class HomeService:
     """Serves the hosts of a cluster, from its construction to ``stop``.
 
-    ``lease_s`` is the longest that hosts may hold messages, ``others`` the addresses of the other
-    brokers of the cluster.
+    ``lease_s`` is the longest that hosts may hold messages.
     """
 
-    def __init__(
-        self, membership: Membership, engine: Engine, lease_s: float, others: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, membership: Membership, engine: Engine, lease_s: float) -> None:
         self._membership = membership
         self._engine = engine
         self._lease_s = lease_s
@@ -127,8 +129,8 @@ class HomeService:
         """Queue that is not here -> the consumers that wait for it."""
         self._passing: dict[str, str] = {}
         """The queue of each subscription that ends with its client -> the host of the client."""
-        self._expected = set(others)
-        """The brokers that may hold messages of our last life."""
+        self._expected = set(engine.hosts)
+        """The addresses of the brokers that may hold messages of our last life."""
         self._start: asyncio.TimerHandle | None = None
         self.on_told: Callable[[], None] = lambda: None
         """Called when a broker has told us of all its consumers."""
@@ -147,7 +149,7 @@ class HomeService:
         membership.on_unlinked.append(self._unlinked)
         membership.on_change.append(self._review)
         engine.queue_observers.append(self._queue_made)
-        if self._expected and any(len(queue) for queue in engine.queues.values()):
+        if self._expected:
             engine.suspend()
             over = f"the leases of {', '.join(sorted(self._expected))} are over"
             loop = asyncio.get_running_loop()
@@ -174,7 +176,7 @@ class HomeService:
 
     def has_told_all(self, name: str) -> bool:
         """Return whether a broker has told us of all its consumers over the present link."""
-        return any(host.name == name and host.has_told_all for host in self._hosts.values())
+        return any(host.name == name and host.has_told_all and host.is_ready for host in self._hosts.values())
 
     # ------------------------------------------------------------------------------------- the link
 
@@ -187,11 +189,25 @@ class HomeService:
         ]:
             self._release(former)
         lease_s = min(message.lease_s, self._lease_s)
-        self._hosts[link] = Host(self._engine, link, lease_s)
+        host = self._hosts[link] = Host(self._engine, link, lease_s)
+        try:
+            self._engine.add_host(host.address, partial(self._ready, host))
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
         link.send(m.HomeGreeted(lease_s, asyncio.get_running_loop().time()))
         self._expected.discard(link.member.connector)
         if not self._expected:
             self._begin("each other broker has shown that it holds none")
+
+    def _ready(self, host: Host) -> None:
+        """Let the consumers of a host consume."""
+        host.is_ready = True
+        if self._hosts.get(host.link) is not host:
+            return  # its link has ended
+        for remote in list(host.consumers.values()):
+            self._consume_for(remote)
+        if host.has_told_all:
+            self._know_all(host)
 
     def _begin(self, reason: str) -> None:
         """Give messages out: no host holds any of our last life."""
@@ -199,7 +215,19 @@ class HomeService:
             self._start.cancel()
             self._start = None
             _log.info("the messages of this broker's last life are given out: %s", reason)
+            for address in self._expected:
+                self._forget(address)
+            self._expected.clear()
             self._engine.resume()
+
+    def _forget(self, address: str) -> None:
+        """Forget that a broker may hold messages, unless it is linked."""
+        if any(host.address == address for host in (*self._hosts.values(), *self._lost)):
+            return
+        try:
+            self._engine.remove_host(address)
+        except (DemotedError, JournalError):
+            return  # the broker ends, and says why
 
     def _unlinked(self, link: ClusterLink) -> None:
         host = self._hosts.pop(link, None)
@@ -219,6 +247,7 @@ class HomeService:
         for host in [host for host in self._lost if host.name not in self._membership.directory.known]:
             self._release(host)
             self._drop_passing(host, keeps_replies=False)
+            self._forget(host.address)
 
     def _lease_over(self, host: Host) -> None:
         if self._engine.abandoned:
@@ -230,6 +259,7 @@ class HomeService:
         )
         self._release(host)
         self._drop_passing(host, keeps_replies=True)
+        self._forget(host.address)
 
     def _release(self, host: Host) -> None:
         """Take back all that a host has certainly dropped."""
@@ -247,8 +277,13 @@ class HomeService:
         host = self._hosts.get(link)
         if host is not None:
             host.has_told_all = True
-            self._drop_passing(host, keeps_replies=False)
-            self.on_told()
+            if host.is_ready:
+                self._know_all(host)
+
+    def _know_all(self, host: Host) -> None:
+        """End the queues of clients of a host that are gone: it has told us of all others."""
+        self._drop_passing(host, keeps_replies=False)
+        self.on_told()
 
     def _drop_passing(self, host: Host, *, keeps_replies: bool) -> None:
         """End the queues of clients of a host that are gone, with what is in them."""
@@ -278,6 +313,12 @@ class HomeService:
         if host is None or message.consumer in host.consumers:
             return
         remote = host.consumers[message.consumer] = RemoteConsumer(host, message)
+        if host.is_ready:
+            self._consume_for(remote)
+
+    def _consume_for(self, remote: RemoteConsumer) -> None:
+        """Let a consumer of a host consume, and say so, or why it may not."""
+        link, number = remote.host.link, remote.wish.consumer
         try:
             reason = self._attach(remote)
         except SelectorError as error:
@@ -287,9 +328,9 @@ class HomeService:
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
         if reason:
-            link.send(m.RemoteGone(message.consumer, reason))
+            link.send(m.RemoteGone(number, reason))
         else:
-            engine, number = self._engine, message.consumer
+            engine = self._engine
             engine.gate.when_durable(
                 engine.journal.last_sequence, lambda: link.send(m.RemoteConsumed(number))
             )

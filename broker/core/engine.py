@@ -61,6 +61,7 @@ from broker.core.message import (
     DECIDED,
     DROPPED,
     FORWARDED,
+    HOST,
     KNOWN,
     MESSAGE,
     PREPARED,
@@ -172,6 +173,8 @@ class Engine:
         """What subscriptions of other nodes want."""
         self.news: InterestNews | None = None
         """Where brokers tell each other of their subscriptions; see ``told`` and ``heard``."""
+        self.hosts: dict[str, int] = {}
+        """The brokers whose clients may hold messages of this one: address -> record."""
         self.homes: Homes | None = None
         """The other brokers of a conventional cluster, whose messages clients get here, too."""
         self.changes: Changes | None = None
@@ -506,6 +509,23 @@ class Engine:
         if queue is not None:
             self.interests.end_passing(node_id, queue)
 
+    def add_host(self, address: str, done: Callback) -> None:
+        """Remember that clients of the broker at an address may hold messages from now on.
+
+        ``done`` is called once a restart remembers it.
+        """
+        self._check()
+        if address not in self.hosts:
+            record_id = self.hosts[address] = self.journal.next_id()
+            self.journal.append((Operation(ADD, HOST, record_id, address.encode()),))
+        self.gate.when_durable(self.journal.last_sequence, done)
+
+    def remove_host(self, address: str) -> None:
+        """Forget a broker whose clients certainly hold no message any more."""
+        self._check()
+        if (record_id := self.hosts.pop(address, None)) is not None:
+            self.journal.append((Operation(DELETE, HOST, record_id),))
+
     def forget_interest(self, queue: Queue) -> None:
         """Keep no more messages to topics in a store-and-forward queue, which is to be deleted."""
         node_id = queue.name.removeprefix(self.settings.forwarding_queue(""))
@@ -823,6 +843,8 @@ class Engine:
         for record_id, interest in image.interests:
             forwarding = self.queue(self.settings.forwarding_queue(interest.node_id))
             operations += self.interests.adopt(record_id, interest, forwarding)
+        for record_id, address in image.hosts:
+            self.hosts[address] = record_id
         for record_id, sent in image.sent:
             size = self._ids_kept(sent.target)
             forgotten = self._sent.remember(sent.target, sent, record_id, 0, size)

@@ -35,6 +35,7 @@ policies:
     CHANGE 18    the last change of an entity in the change record of the cluster: see ``changes``
     CHANGE_HEAD 19  how far this broker has the change record
     RESTORED 20  a change record that was restored from a backup, with which the next start begins
+    HOST 21      another broker's clients may hold messages of this one: its address in UTF-8
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ DECIDED: Final = 17
 CHANGE: Final = 18
 CHANGE_HEAD: Final = 19
 RESTORED: Final = 20
+HOST: Final = 21
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

@@ -27,6 +27,7 @@ from broker.core.message import (
     HAS_IDENTITY,
     HAS_PROPERTIES,
     HEAD,
+    HOST,
     INTEREST,
     IS_LARGE,
     KNOWN,
@@ -73,6 +74,8 @@ class Image:
     interests: list[tuple[int, NodeInterest]] = field(default_factory=list)
     prepared: list[PreparedRecord] = field(default_factory=list)
     decided: list[Record] = field(default_factory=list)
+    hosts: list[tuple[int, str]] = field(default_factory=list)
+    """The brokers whose clients may hold messages, with their records."""
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
     """How often each message that clients could get was delivered at the least."""
@@ -185,6 +188,8 @@ def read(records: Iterable[Record], keeps: Callable[[str], bool] = lambda _: Fal
             image.prepared.append(decode_prepared(record.id, record.data))
         elif kind == DECIDED:
             image.decided.append(record)
+        elif kind == HOST:
+            image.hosts.append((record.id, record.data.decode()))
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
         elif kind == PAGE:
