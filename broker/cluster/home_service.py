@@ -62,9 +62,9 @@ LINK_BYTES: Final = 512 * 1024
 class RemoteConsumer:
     """A consumer of a host, and what it holds; ``consumer`` is None before its queue is made."""
 
-    def __init__(self, host: Host, wish: m.RemoteConsume) -> None:
+    def __init__(self, host: Host, request: m.RemoteConsume) -> None:
         self.host = host
-        self.wish = wish
+        self.request = request
         self.consumer: QueueConsumer | None = None
         self.taken: dict[int, Delivery] = {}
         """The deliveries that transactions of the host's clients hold."""
@@ -77,7 +77,7 @@ class RemoteConsumer:
 
     def gone(self) -> None:
         """Tell the host that the queue was deleted."""
-        self.host.link.send(m.RemoteGone(self.wish.consumer, f"queue {self.wish.queue!r} was deleted"))
+        self.host.link.send(m.RemoteGone(self.request.consumer, f"queue {self.request.queue!r} was deleted"))
 
     def take(self, tag: int) -> Delivery | None:
         """Take out a delivery that the host holds; None for one that it does not hold."""
@@ -318,7 +318,7 @@ class HomeService:
 
     def _consume_for(self, remote: RemoteConsumer) -> None:
         """Let a consumer of a host consume, and say so, or why it may not."""
-        link, number = remote.host.link, remote.wish.consumer
+        link, number = remote.host.link, remote.request.consumer
         try:
             reason = self._attach(remote)
         except SelectorError as error:
@@ -337,31 +337,31 @@ class HomeService:
 
     def _attach(self, remote: RemoteConsumer) -> str:
         """Let a remote consumer consume; return why it may not, or ""."""
-        engine, wish = self._engine, remote.wish
-        if wish.subscription is not None:
-            known = engine.queues.get(wish.subscription.queue)
-            if wish.subscription.durable:
-                known = engine.topics.named(wish.subscription.key)
-            if known is not None and known.consumers and not wish.subscription.shared:
-                if not wish.claims:
-                    return f"{wish.subscription} has a consumer already"
+        engine, request = self._engine, remote.request
+        if request.subscription is not None:
+            known = engine.queues.get(request.subscription.queue)
+            if request.subscription.durable:
+                known = engine.topics.named(request.subscription.key)
+            if known is not None and known.consumers and not request.subscription.shared:
+                if not request.claims:
+                    return f"{request.subscription} has a consumer already"
                 self._displace(known, remote.host.name)
-            if known is None or wish.subscription.durable:
-                known = engine.bind(wish.subscription, f"at broker {remote.host.name}")
+            if known is None or request.subscription.durable:
+                known = engine.bind(request.subscription, f"at broker {remote.host.name}")
             name = known.name
-            if not wish.subscription.durable:
+            if not request.subscription.durable:
                 self._passing[name] = remote.host.name
         else:
-            name = wish.queue
+            name = request.queue
             if name not in engine.queues and not name.startswith(TEMPORARY_PREFIX):
                 self._wanted.setdefault(name, {})[remote] = None
                 return ""
         remote.consumer = engine.subscribe(
             name,
             remote.deliver,
-            window=wish.window,
+            window=request.window,
             gone=remote.gone,
-            selector=compile_selector(wish.selector) if wish.selector else None,
+            selector=compile_selector(request.selector) if request.selector else None,
         )
         return ""
 
@@ -399,7 +399,7 @@ class HomeService:
         consumer.unacknowledged.clear()
         remote.consumer = None
         self._engine.unsubscribe(consumer)
-        number = remote.wish.consumer
+        number = remote.request.consumer
         remote.host.link.send(m.RemoteGone(number, f"{consumer.queue.subscription} is consumed by {by} now"))
 
     def _ended(self, link: ClusterLink, message: m.RemoteEnd) -> None:
@@ -407,8 +407,8 @@ class HomeService:
         if host is None or remote is None:
             return
         self._end(remote)
-        passing = remote.wish.subscription is not None and not remote.wish.subscription.durable
-        known = self._engine.queues.get(remote.wish.queue)
+        passing = remote.request.subscription is not None and not remote.request.subscription.durable
+        known = self._engine.queues.get(remote.request.queue)
         if known is not None and (passing or known.name.startswith(TEMPORARY_PREFIX)):
             self._drop(known)
         if not remote.taken:
@@ -416,7 +416,7 @@ class HomeService:
 
     def _end(self, remote: RemoteConsumer) -> None:
         """End a consumer; what transactions do not hold goes back."""
-        self._wanted.get(remote.wish.queue, {}).pop(remote, None)
+        self._wanted.get(remote.request.queue, {}).pop(remote, None)
         if remote.consumer is not None:
             self._engine.unsubscribe(remote.consumer)
             remote.consumer = None
@@ -485,7 +485,7 @@ class HomeService:
         """Forget consumers that have ended, and held these last."""
         for number in dict.fromkeys(number for number, _ in named):
             remote = host.consumers[number]
-            is_waiting = remote in self._wanted.get(remote.wish.queue, ())
+            is_waiting = remote in self._wanted.get(remote.request.queue, ())
             if not (remote.consumer or remote.taken or remote.superseded or is_waiting):
                 del host.consumers[number]
 
@@ -539,7 +539,7 @@ class _Sender:
     def pause(self, remote: RemoteConsumer) -> None:
         """Say that a consumer gets no more, behind what waits to be sent to it."""
         if self._task is None:
-            self._link.send(m.RemotePaused(remote.wish.consumer))
+            self._link.send(m.RemotePaused(remote.request.consumer))
         else:
             self._waiting.append((remote, None))
 
@@ -562,7 +562,7 @@ class _Sender:
                     break
                 remote, delivery = self._waiting.popleft()
                 if delivery is None:
-                    self._link.send(m.RemotePaused(remote.wish.consumer))
+                    self._link.send(m.RemotePaused(remote.request.consumer))
                     continue
                 if not remote.holds(delivery.tag):
                     continue  # the consumer has ended
@@ -596,7 +596,7 @@ class _Sender:
         expires = 0 if message.properties is None else message.properties.expires
         self._link.send(
             m.RemoteDelivery(
-                remote.wish.consumer,
+                remote.request.consumer,
                 delivery.tag,
                 message.id,
                 self._loop.time() + (expires - engine.now()) / 1000 if expires else None,

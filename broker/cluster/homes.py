@@ -89,7 +89,7 @@ _NO_LANE: Final = Lane(None)
 
 
 class HomePart:
-    """What a consumer has of one home."""
+    """The part of a consumer at one home: the messages that wait, and those that are held."""
 
     def __init__(self, home: Home, parts: ConsumerParts) -> None:
         self.home = home
@@ -157,7 +157,7 @@ class ConsumerParts:
         self._delivered = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def wish(self, *, claims: bool) -> m.RemoteConsume:
+    def request(self, *, claims: bool) -> m.RemoteConsume:
         """Return what the homes are asked for."""
         consumer = self.consumer
         queue = consumer.queue
@@ -360,7 +360,7 @@ class Home:
         """Let a consumer get messages of this home."""
         part = self.parts[parts.number] = parts.by_home[self] = HomePart(self, parts)
         self.unanswered[part.number] = None
-        self.link.send(parts.wish(claims=claims))
+        self.link.send(parts.request(claims=claims))
 
     def take_in(self, message: m.RemoteDelivery | m.BlobChunk) -> None:
         """Take a message for a client, or a chunk of its body."""

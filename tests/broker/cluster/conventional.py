@@ -67,6 +67,9 @@ class Membership:
         )
 
     def opened(self, link):
+        if not self.broker.is_up or self.broker.membership is not self:
+            link.abort("this life is over")
+            return
         self.links.append(link)
         self.known[link.member.name] = link.member
         link.on_message = lambda message: self._take(link, message)
@@ -107,6 +110,7 @@ class Broker:
         self.address = address
         self.lives = 0
         self.site = None
+        self.is_up = False
         self.clients = []
 
     @property
