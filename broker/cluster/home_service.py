@@ -338,6 +338,7 @@ class HomeService:
     def _attach(self, remote: RemoteConsumer) -> str:
         """Let a remote consumer consume; return why it may not, or ""."""
         engine, request = self._engine, remote.request
+        selector = compile_selector(request.selector) if request.selector else None
         if request.subscription is not None:
             known = engine.queues.get(request.subscription.queue)
             if request.subscription.durable:
@@ -361,7 +362,7 @@ class HomeService:
             remote.deliver,
             window=request.window,
             gone=remote.gone,
-            selector=compile_selector(request.selector) if request.selector else None,
+            selector=selector,
         )
         return ""
 

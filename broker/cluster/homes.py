@@ -312,9 +312,9 @@ class Home:
         self._compare_clocks(self._greeted_at, message.at)
         self._arm()
 
-    def _compare_clocks(self, asked: float, at: float) -> None:
-        """Take in that the home's clock showed ``at`` after we had asked it, on our clock."""
-        self._clock_offset = max(self._clock_offset, asked - at)
+    def _compare_clocks(self, request_time: float, at: float) -> None:
+        """Take in that the home's clock showed ``at`` after ``request_time`` of ours."""
+        self._clock_offset = max(self._clock_offset, request_time - at)
 
     def give_up(self) -> None:
         """End the link, because the lease has ended."""
@@ -414,9 +414,9 @@ class Home:
             answer = self.link.ask(
                 m.SettleRequest(
                     self.link.number(),
-                    _by_consumer(part.acknowledged),
-                    _by_consumer(refused),
-                    _by_consumer(list(part.given_up)),
+                    _tags_by_consumer(part.acknowledged),
+                    _tags_by_consumer(refused),
+                    _tags_by_consumer(list(part.given_up)),
                 )
             )
         except LinkError:
@@ -442,7 +442,7 @@ class Home:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Settler``."""
-        for number, tags in _by_consumer(deliveries).items():
+        for number, tags in _tags_by_consumer(deliveries).items():
             self.link.send(m.RemoteGiveBack(number, tags, seen=True, pauses=False))
         self._drop(deliveries)
 
@@ -462,7 +462,7 @@ class Home:
         self,
         done: asyncio.Future[None],
         concerned: Sequence[HomePart],
-        asked: float,
+        request_time: float,
         answer: asyncio.Future[m.Reply],
     ) -> None:
         for part in concerned:
@@ -471,7 +471,7 @@ class Home:
             return  # the end of the link has ended the connection
         reply = answer.result()
         if isinstance(reply, m.Settled):
-            self._compare_clocks(asked, reply.at)
+            self._compare_clocks(request_time, reply.at)
         if isinstance(reply, m.Settled) and not reply.reason:
             if not done.done():
                 done.set_result(None)
@@ -648,8 +648,8 @@ class LinkedHomes:
 
     def told(self) -> asyncio.Future[None] | None:
         """See ``InterestNews``; all that is not answered now is waited for."""
-        asked = [(home, number) for home in self._homes.values() for number in home.unanswered]
-        return self._wait(lambda: not any(number in home.unanswered for home, number in asked))
+        requests = [(home, number) for home in self._homes.values() for number in home.unanswered]
+        return self._wait(lambda: not any(number in home.unanswered for home, number in requests))
 
     def heard(self) -> asyncio.Future[None] | None:
         """See ``InterestNews``."""
@@ -660,16 +660,18 @@ class LinkedHomes:
         del node_id
 
     def _have_told(self) -> bool:
-        return all(self._service.has_told_all(member.name) for member, _ in self._others())
+        return all(self._service.has_told_all(member.name) for member, _ in self._linked_lives())
 
     def _wait(self, condition: Callable[[], bool]) -> asyncio.Future[None] | None:
+        loop = asyncio.get_running_loop()
+        if self._stopped:
+            return loop.create_future()  # the broker stops, and answers no more
         is_settled = self._membership.is_settled
-        if self._stopped or (is_settled and condition()):
+        if is_settled and condition():
             return None
         if not is_settled and self._settling is None:
             self._settling = asyncio.create_task(self._membership.settled(), name="settle")
             self._settling.add_done_callback(lambda _: self._look_at_waits())
-        loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = condition
         timer = loop.call_later(self._timeout_s, self._end_wait, future)
@@ -689,17 +691,17 @@ class LinkedHomes:
 
     # ------------------------------------------------------------------------------------ the links
 
-    def _others(self) -> Iterator[tuple[m.Member, ClusterLink]]:
-        own = self._membership.own.node_id
+    def _linked_lives(self) -> Iterator[tuple[m.Member, ClusterLink]]:
+        own_node_id = self._membership.own.node_id
         for node_id, live in self._membership.directory.lives().items():
-            if node_id != own:
+            if node_id != own_node_id:
                 yield live
 
     def _review(self) -> None:
         """Greet the homes that we have just been linked with, or that are live now."""
         if self.engine.abandoned or not self._membership.own.live:
             return
-        for member, link in self._others():
+        for member, link in self._linked_lives():
             if link in self._homes:
                 continue
             for former in [home for home in self._homes.values() if home.name == member.name]:
@@ -758,13 +760,13 @@ def _remote(delivery: Delivery) -> RemoteDelivery:
     return delivery
 
 
-def _by_consumer(deliveries: Sequence[Delivery]) -> dict[int, tuple[int, ...]]:
+def _tags_by_consumer(deliveries: Sequence[Delivery]) -> dict[int, tuple[int, ...]]:
     """Return the tags of deliveries at their home, by consumer."""
     tags: dict[int, list[int]] = {}
     for delivery in deliveries:
         remote = _remote(delivery)
         tags.setdefault(remote.part.number, []).append(remote.home_tag)
-    return {number: tuple(some) for number, some in tags.items()}
+    return {number: tuple(numbers) for number, numbers in tags.items()}
 
 
 def _heard(answer: asyncio.Future[m.Reply]) -> None:

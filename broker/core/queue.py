@@ -524,8 +524,13 @@ class Queue:
         return [*selectors] if selectors and selectors.total() == self._client_consumers else ()
 
     def unacknowledged(self) -> int:
-        """How many messages consumers hold."""
-        return sum(len(consumer.unacknowledged) for consumer in self.consumers)
+        """How many messages consumers hold, without those of other brokers."""
+        return sum(
+            len(consumer.unacknowledged)
+            if consumer.remote is None
+            else sum(delivery.settler is None for delivery in consumer.unacknowledged.values())
+            for consumer in self.consumers
+        )
 
     def _later(self, message: Message, lane: Lane, delay: float) -> None:
         lane.delayed += 1
