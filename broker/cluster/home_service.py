@@ -417,7 +417,10 @@ class HomeService:
 
     def _end(self, remote: RemoteConsumer) -> None:
         """End a consumer; what transactions do not hold goes back."""
-        self._wanted.get(remote.request.queue, {}).pop(remote, None)
+        if waiting := self._wanted.get(remote.request.queue):
+            waiting.pop(remote, None)
+            if not waiting:
+                del self._wanted[remote.request.queue]
         if remote.consumer is not None:
             self._engine.unsubscribe(remote.consumer)
             remote.consumer = None
