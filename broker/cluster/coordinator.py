@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from broker.core.engine import DemotedError, Engine
@@ -48,6 +49,10 @@ class Participant(Protocol):
         """Return when the part is prepared, durably. Raises OSError if it cannot be."""
         ...
 
+    def give_back(self) -> None:
+        """Give back to the participant what it has not prepared: the transaction is rolled back."""
+        ...
+
 
 Tell = Callable[[str, TransactionId, bool], Awaitable[None]]
 """Tells the broker with a node ID to commit or (False) to roll back a transaction.
@@ -57,15 +62,26 @@ Returns when the broker has done so, durably. Raises OSError if it is not linked
 
 
 class TwoPhaseCommit:
-    """A commit that is under way; once ``prepared`` is done, ``failure`` says if it may go on."""
+    """A commit that is under way; see ``core.settings.HomesCommit``."""
 
-    def __init__(self, id_: TransactionId, participants: Sequence[Participant]) -> None:
+    def __init__(
+        self, coordinator: Coordinator, id_: TransactionId, participants: Sequence[Participant]
+    ) -> None:
+        self._coordinator = coordinator
         self.id = id_
         self.participants = participants
         self.prepared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.failure = "not all brokers have prepared their parts"
         """Why the transaction is rolled back; "" if all participants have prepared their parts."""
         self.is_decided = False
+
+    def commit(self, transaction: Transaction, done: Callable[[], None] | None) -> int:
+        """See ``HomesCommit``."""
+        return self._coordinator.commit(self, transaction, done)
+
+    def roll_back(self) -> None:
+        """See ``HomesCommit``."""
+        self._coordinator.roll_back(self)
 
 
 class Coordinator:
@@ -80,12 +96,10 @@ class Coordinator:
         self._timeout_s = timeout_s
         self._under_way: dict[TransactionId, TwoPhaseCommit] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._linked: dict[str, asyncio.Event] = {}
-        """What wakes those who wait to tell a node."""
         self._preparing: dict[TransactionId, asyncio.Task[None]] = {}
         self._is_stopped = False
         for decision in engine.decided.values():
-            self._start(self._finish(decision), decision.id)
+            self._start(partial(self._finish, decision), decision.id)
 
     def outcome(self, id_: TransactionId) -> Outcome:
         """Return what became of a transaction that we coordinate, for a participant."""
@@ -95,9 +109,9 @@ class Coordinator:
 
     def begin(self, participants: Sequence[Participant]) -> TwoPhaseCommit:
         """Ask each participant to prepare its part."""
-        commit = TwoPhaseCommit(self._engine.new_transaction_id(), participants)
+        commit = TwoPhaseCommit(self, self._engine.new_transaction_id(), participants)
         self._under_way[commit.id] = commit
-        self._preparing[commit.id] = self._start(self._prepare(commit), commit.id)
+        self._preparing[commit.id] = self._start(partial(self._prepare, commit), commit.id)
         return commit
 
     def commit(
@@ -119,7 +133,7 @@ class Coordinator:
             if done is not None:
                 done()
             if not self._is_stopped:
-                self._start(self._finish(decision), commit.id)
+                self._start(partial(self._finish, decision), commit.id)
 
         sequence = engine.commit(transaction, decided, decision)
         commit.is_decided = True
@@ -129,16 +143,14 @@ class Coordinator:
         """Decide that a transaction is rolled back, unless it was decided before."""
         if commit.is_decided or self._under_way.pop(commit.id, None) is None:
             return
-        preparing = self._preparing.get(commit.id)
+        preparing = self._preparing.pop(commit.id, None)
         if preparing is not None and preparing is not asyncio.current_task():
             preparing.cancel()
+        if not commit.prepared.done():
+            commit.prepared.set_result(None)  # the task does it, unless it has not begun
         for participant in () if self._is_stopped else commit.participants:
-            self._start(self._tell_once(participant.node_id, commit.id), commit.id)
-
-    def linked(self, node_id: str) -> None:
-        """Tell a broker that we are linked with again what it has to know."""
-        if (event := self._linked.get(node_id)) is not None:
-            event.set()
+            participant.give_back()
+            self._start(partial(self._tell_once, participant.node_id, commit.id), commit.id)
 
     def stop(self) -> None:
         """Ask and tell nobody any more."""
@@ -148,10 +160,10 @@ class Coordinator:
 
     # --------------------------------------------------------------------------------------- inside
 
-    def _start(self, work: Awaitable[None], id_: TransactionId) -> asyncio.Task[None]:
+    def _start(self, work: Callable[[], Awaitable[None]], id_: TransactionId) -> asyncio.Task[None]:
         async def run() -> None:
             try:
-                await work
+                await work()
             except (DemotedError, JournalError):
                 return  # the broker ends, and says why
 
@@ -176,7 +188,7 @@ class Coordinator:
             for task in calls:
                 task.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
-            del self._preparing[commit.id]
+            self._preparing.pop(commit.id, None)
             if not commit.prepared.done():
                 commit.prepared.set_result(None)
 
@@ -195,8 +207,6 @@ class Coordinator:
 
     async def _tell_until_done(self, node_id: str, id_: TransactionId) -> None:
         while True:
-            linked = self._linked.setdefault(node_id, asyncio.Event())
-            linked.clear()
             try:
                 async with asyncio.timeout(self._timeout_s):
                     await self._tell(node_id, id_, True)
@@ -204,11 +214,7 @@ class Coordinator:
                 _log.debug("transaction %s: node %s has not committed yet: %s", id_, node_id, error)
             else:
                 return
-            try:
-                async with asyncio.timeout(RETRY_S):
-                    await linked.wait()
-            except TimeoutError:
-                continue
+            await asyncio.sleep(RETRY_S)
 
     async def _tell_once(self, node_id: str, id_: TransactionId) -> None:
         try:

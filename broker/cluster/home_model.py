@@ -11,6 +11,7 @@ from broker.cluster.home_service import HomeService
 from broker.cluster.homes import LinkedHomes
 from broker.cluster.membership import Membership
 from broker.cluster.topology import DESTINATION, encoded
+from broker.cluster.transaction_links import TransactionLinks
 from broker.core.engine import Engine
 from broker.core.feed import WatchedValue
 from broker.core.message import Message
@@ -27,9 +28,11 @@ class HomeModel:
     def attach(self, engine: Engine) -> None:
         """Begin, with an engine that serves no clients yet."""
         membership = self._membership
-        lease_s = membership.section.connection_ttl / 1000
+        section = membership.section
+        lease_s = section.connection_ttl / 1000
         self._service = HomeService(membership, engine, lease_s)
-        self._homes = LinkedHomes(membership, engine, self._service, lease_s)
+        self._transactions = TransactionLinks(membership, engine, section.call_timeout / 1000)
+        self._homes = LinkedHomes(membership, engine, self._service, self._transactions.coordinator, lease_s)
         engine.feeds[DESTINATION] = WatchedValue()
         membership.on_change.append(self._publish)
         self._publish()
@@ -39,6 +42,7 @@ class HomeModel:
         if self._homes is not None and self._service is not None:
             self._homes.stop()
             self._service.stop()
+            self._transactions.stop()
             self._membership.on_change.remove(self._publish)
             self._homes = self._service = None
 

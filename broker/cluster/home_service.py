@@ -140,6 +140,7 @@ class HomeService:
         handlers[m.ConsumersTold] = self._told
         handlers[m.RemoteTaken] = self._taken
         handlers[m.SettleRequest] = self._settle
+        handlers[m.PrepareRequest] = self._prepare
         handlers[m.RemoteGiveBack] = self._given_back
         handlers[m.RemoteResume] = self._resumed
         handlers[m.RemoteEnd] = self._ended
@@ -459,6 +460,18 @@ class HomeService:
                 delivery.consumer.queue.offer(delivery.consumer)
 
     def _settle(self, link: ClusterLink, message: m.SettleRequest) -> None:
+        self._end_deliveries(link, message, self._engine.commit)
+
+    def _prepare(self, link: ClusterLink, message: m.PrepareRequest) -> None:
+        self._end_deliveries(link, message, partial(self._engine.prepare, message.transaction))
+
+    def _end_deliveries(
+        self,
+        link: ClusterLink,
+        message: m.SettleRequest | m.PrepareRequest,
+        act: Callable[[Transaction, Callable[[], None]], object],
+    ) -> None:
+        """Do that with what a host holds and names; answer once it is durable."""
         host = self._hosts.get(link)
         named = [
             (number, tag)
@@ -478,7 +491,7 @@ class HomeService:
         transaction.refused += given_up
         transaction.given_up.update(given_up)
         try:
-            self._engine.commit(transaction, partial(_answer, link, message))
+            act(transaction, partial(_answer, link, message))
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
         for delivery in transaction.acknowledged:

@@ -36,20 +36,22 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from broker.cluster import messages as m
+from broker.cluster.coordinator import Coordinator, TwoPhaseCommit
 from broker.cluster.home_service import HomeService
 from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.membership import Membership
-from broker.core.consumer import Delivery, Part, QueueConsumer
+from broker.core.consumer import Delivery, Part, QueueConsumer, Settler
 from broker.core.engine import Engine
 from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.subscription import Subscription
+from broker.core.two_phase import TransactionId
 from broker.storage.blobs import Blob, BlobWriter
 from broker.storage.errors import JournalError
 from broker.turn_budget import DELIVERY, Line
@@ -427,6 +429,27 @@ class Home:
         self._drop(named)
         return done
 
+    async def prepare(self, id_: TransactionId, part: Part) -> None:
+        """Have the home prepare its part of a transaction.
+
+        What it names is nobody's here from now on: if the link ends, no client holds it. Raises
+        OSError.
+        """
+        refused = [delivery for delivery in part.refused if delivery not in part.given_up]
+        self._drop([*part.acknowledged, *part.refused])
+        reply = await self.link.call(
+            m.PrepareRequest(
+                self.link.number(),
+                id_,
+                _tags_by_consumer(part.acknowledged),
+                _tags_by_consumer(refused),
+                _tags_by_consumer(list(part.given_up)),
+            )
+        )
+        if not isinstance(reply, m.Settled) or reply.reason:
+            reason = reply.reason if isinstance(reply, m.Settled) else "its answer is not understood"
+            raise LinkError(reason)
+
     def settle_quietly(self, delivery: Delivery) -> None:
         """Acknowledge a message whose client does not say so (ack mode auto)."""
         number, tags = _remote(delivery).part.number, (_remote(delivery).home_tag,)
@@ -481,6 +504,24 @@ class Home:
                 part.parts.lost(f"broker {self.name} has not settled a message: {reason}")
         for part in concerned:
             part.look()
+
+
+class _Participant:
+    """A home that has a part of a transaction; see ``cluster.coordinator``."""
+
+    def __init__(self, home: Home, part: Part) -> None:
+        self.name = home.name
+        self.node_id = home.node_id
+        self._home = home
+        self._part = part
+
+    async def prepare(self, id_: TransactionId) -> None:
+        """See ``Participant``."""
+        await self._home.prepare(id_, self._part)
+
+    def give_back(self) -> None:
+        """See ``Participant``."""
+        self._home.give_back((*self._part.acknowledged, *self._part.refused))
 
 
 class _Bodies:
@@ -568,11 +609,20 @@ class _Bodies:
 class LinkedHomes:
     """The ``Homes`` and the ``InterestNews`` of a broker, from its construction to ``stop``.
 
-    ``service`` is the other half: what this broker, as a home, does for its hosts.
+    ``service`` is the other half: what this broker, as a home, does for its hosts. ``coordinator``
+    commits what several homes have parts of.
     """
 
-    def __init__(self, membership: Membership, engine: Engine, service: HomeService, lease_s: float) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        engine: Engine,
+        service: HomeService,
+        coordinator: Coordinator,
+        lease_s: float,
+    ) -> None:
         self.engine = engine
+        self._coordinator = coordinator
         self._membership = membership
         self._service = service
         self._lease_s = lease_s
@@ -625,6 +675,14 @@ class LinkedHomes:
         for home in self._homes.values():
             home.unanswered.pop(parts.number, None)
         self._look_at_waits()
+
+    def begin_commit(self, parts: Mapping[Settler, Part]) -> TwoPhaseCommit:
+        """See ``Homes``."""
+        participants = []
+        for home, part in parts.items():
+            assert isinstance(home, Home), "a part of a transaction that no home has"
+            participants.append(_Participant(home, part))
+        return self._coordinator.begin(participants)
 
     def claim(self, queue: Queue) -> None:
         """See ``Homes``."""

@@ -39,10 +39,6 @@ class InDoubt:
         engine.prepared.changed = self._wake.set
         self._task = asyncio.create_task(self._run(), name="transactions in doubt")
 
-    def linked(self) -> None:
-        """Ask now: a broker was linked that may be a coordinator."""
-        self._wake.set()
-
     def stop(self) -> None:
         """Ask nobody any more."""
         self._engine.prepared.changed = lambda: None

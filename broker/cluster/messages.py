@@ -21,6 +21,7 @@ from broker.core.interests import Interest
 from broker.core.message import Message
 from broker.core.properties import unpack
 from broker.core.subscription import Subscription
+from broker.core.two_phase import Outcome, TransactionId
 from broker.storage.blobs import Blob
 
 VERSION: Final = 9
@@ -374,6 +375,8 @@ class Forwarded(Reply, frozen=True):
 #     RemoteTaken: a transaction has them       ->
 #     SettleRequest: ACK, NACK, COMMIT, ABORT   ->  one entry
 #                                               <-  Settled, once that is durable
+#     PrepareRequest: COMMIT, over brokers      ->
+#                                               <-  Settled, once that is durable
 #     RemoteGiveBack                            ->
 #                                               <-  RemotePaused, if it pauses
 #     RemoteResume, RemoteEnd                   ->
@@ -381,7 +384,10 @@ class Forwarded(Reply, frozen=True):
 #                                               <-  ReplyWaits, in a queue that nobody asked for
 #     ReplyUnwanted, if it has ended            ->
 #
-# A link loses nothing unless it ends, so nothing here is repeated. When it ends, both sides forget
+# The coordinator of a transaction over brokers tells those that have prepared it, over any link:
+# DecisionRequest, which they answer by Settled. They ask it, too: OutcomeRequest and OutcomeAnswer.
+#
+# A link loses nothing unless it ends, so nothing else is repeated. When it ends, both sides forget
 # all of it; see ``cluster.home_service`` for when the home gives the messages to others.
 
 
@@ -473,6 +479,40 @@ class Settled(Reply, frozen=True):
 
     reason: str
     at: float
+
+
+class PrepareRequest(Request, frozen=True):
+    """As ``SettleRequest``, but only promised: the transaction's coordinator decides later.
+
+    The answer is ``Settled``, once the promise is durable.
+    """
+
+    transaction: TransactionId
+    acknowledged: dict[int, tuple[int, ...]]
+    refused: dict[int, tuple[int, ...]]
+    given_up: dict[int, tuple[int, ...]]
+
+
+class DecisionRequest(Request, frozen=True):
+    """The coordinator has decided; ``Settled`` says that the home has done so, durably.
+
+    A home that has not prepared the transaction (any more) has nothing to do.
+    """
+
+    transaction: TransactionId
+    commits: bool
+
+
+class OutcomeRequest(Request, frozen=True):
+    """A home that has prepared a transaction asks its coordinator what became of it."""
+
+    transaction: TransactionId
+
+
+class OutcomeAnswer(Reply, frozen=True):
+    """The coordinator's answer."""
+
+    outcome: Outcome
 
 
 class RemoteGiveBack(LinkMessage, frozen=True):
@@ -794,6 +834,7 @@ Any = (
     | RemotePaused | ReplyWaits | ReplyUnwanted | DropRequest
     | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
     | ChangeAnswer
+    | PrepareRequest | DecisionRequest | OutcomeRequest | OutcomeAnswer
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

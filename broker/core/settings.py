@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.config import BrokerConfig
 from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_forward
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import Part, QueueConsumer, Settler
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
 from broker.core.subscription import TEMPORARY_PREFIX, Subscription, node_of_temporary
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+    from broker.core.transactions import Transaction
 
 SYSTEM_PREFIX: Final = "$SYS."
 """Destinations of feeds."""
@@ -64,6 +65,23 @@ class InterestNews(Protocol):
         ...
 
 
+class HomesCommit(Protocol):
+    """A commit over several homes that is under way (``cluster.coordinator``)."""
+
+    prepared: asyncio.Future[None]
+    """Done when all homes have prepared their parts, or one has not."""
+    failure: str
+    """Why the transaction is rolled back; "" if all homes have prepared their parts."""
+
+    def commit(self, transaction: Transaction, done: Callable[[], None] | None) -> int:
+        """Decide that it commits, with our own part ``transaction``; see ``Engine.commit``."""
+        ...
+
+    def roll_back(self) -> None:
+        """Decide that it is rolled back, unless it was decided before."""
+        ...
+
+
 class Homes(Protocol):
     """The other brokers of a conventional cluster, each the home of the messages that it took."""
 
@@ -73,6 +91,10 @@ class Homes(Protocol):
         ``lost`` ends the client's connection, with that reason, if it holds a message of a home
         that may give it to another from now on.
         """
+        ...
+
+    def begin_commit(self, parts: Mapping[Settler, Part]) -> HomesCommit:
+        """Begin to commit a transaction whose parts these homes have, in two phases."""
         ...
 
     def claim(self, queue: Queue) -> None:

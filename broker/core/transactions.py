@@ -6,7 +6,8 @@ messages acknowledged in it belong to it and go back to their places when it is 
 ABORT or by the end of its connection.
 
 What has another settler than the engine, in a conventional cluster, takes ``take_remote`` out
-before the engine commits the transaction or rolls it back.
+before the engine commits the transaction or rolls it back. If it is not all of the transaction, the
+commit has two phases (``cluster.coordinator``).
 """
 
 from __future__ import annotations

@@ -398,12 +398,7 @@ class StompSession:
         self._commit_now(transaction, receipt)
 
     def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
-        new_queues = {queue for queue, _ in transaction.sends if queue[0] != "/"} - self.engine.queues.keys()
-        objection = new_queues and self._destinations.objection(len(new_queues))
-        objection = objection or self._objection(transaction.sends)
-        if not objection and self.engine.limits is not None:
-            objection = self.engine.limits.refusal(transaction.sends, transaction)
-        if objection:
+        if objection := self._objection_to_commit(transaction):
             self._transactions.committing.append(transaction)  # the end of the connection undoes it
             self.connection.error(objection, receipt, NOT_DONE)
             return
@@ -413,23 +408,45 @@ class StompSession:
         self._transactions.end(transaction)
         self._busy_until = self.engine.commit(transaction, self._later(receipt)) or self._busy_until
 
+    def _objection_to_commit(self, transaction: Transaction) -> str:
+        """Return why the transaction would send too much, "" if it does not."""
+        new_queues = {queue for queue, _ in transaction.sends if queue[0] != "/"} - self.engine.queues.keys()
+        objection = self._destinations.objection(len(new_queues)) if new_queues else ""
+        objection = objection or self._objection(transaction.sends)
+        limits = self.engine.limits
+        return objection if objection or limits is None else limits.refusal(transaction.sends, transaction)
+
     def _commit_remote(
         self, transaction: Transaction, remote: Mapping[Settler, Part], receipt: str | None
     ) -> None:
         """Commit a transaction that acknowledges or refuses messages of other brokers."""
-        self._transactions.end(transaction)
         if len(remote) == 1 and not (transaction.sends or transaction.acknowledged or transaction.refused):
+            self._transactions.end(transaction)
             self._settle(remote)
             self._done(receipt)
             return
-        for settler, part in remote.items():
-            settler.give_back((*part.acknowledged, *part.refused))
-        self.engine.roll_back(transaction, refused=False)
-        self.connection.error(
-            "two-phase commit is not supported yet: the transaction holds messages of another broker, and "
-            "sends, or messages of a second broker",
-            receipt,
-        )
+        assert self.engine.homes is not None, "a message of another broker where there are none"
+        commit = self.engine.homes.begin_commit(remote)
+        self._transactions.preparing[transaction] = commit
+        self._transactions.committing.append(transaction)
+        self._intake.park(commit.prepared, transaction.size, partial(self._decide, transaction, receipt))
+
+    def _decide(self, transaction: Transaction, receipt: str | None) -> None:
+        """Commit a transaction over several brokers, if all others have prepared their parts."""
+        commit = self._transactions.preparing[transaction]
+        failure = commit.failure or self._objection_to_commit(transaction)
+        if failure:
+            # The end of the connection undoes it.
+            self.connection.error(
+                f"the transaction was rolled back, and nothing of it has happened: {failure}",
+                receipt,
+                NOT_DONE,
+            )
+            return
+        del self._transactions.preparing[transaction]
+        self._transactions.committing.remove(transaction)
+        self._transactions.end(transaction)
+        self._busy_until = commit.commit(transaction, self._later(receipt))
 
     def _settle(self, remote: Mapping[Settler, Part]) -> None:
         """Have other brokers settle deliveries; the receipts of later frames wait for them."""

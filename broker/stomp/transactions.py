@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.core.engine import Engine
 from broker.core.message import OVERHEAD, Message
+from broker.core.settings import HomesCommit
 from broker.core.transactions import Transaction
 from broker.sections import AcceptorSection
 from broker.stomp.headers import FrameRefusedError
@@ -29,7 +30,9 @@ class ClientTransactions:
         self._named: dict[str, Transaction | None] = {}
         self._size = 0
         self.committing: list[Transaction] = []
-        """Committed by the client, but behind sends that wait for room."""
+        """Committed by the client, but behind sends that wait for room, or for other brokers."""
+        self.preparing: dict[Transaction, HomesCommit] = {}
+        """Those of them that wait for other brokers to prepare their parts."""
 
     def __str__(self) -> str:
         return str(self._session() or "a session that has ended")
@@ -108,6 +111,9 @@ class ClientTransactions:
 
     def _undo(self, transaction: Transaction) -> None:
         self.end(transaction)
+        preparing = self.preparing.pop(transaction, None)
+        if preparing is not None:
+            preparing.roll_back()
         if not self._engine.abandoned:
             for settler, part in transaction.take_remote().items():
                 settler.give_back((*part.acknowledged, *part.refused))

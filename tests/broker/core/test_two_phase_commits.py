@@ -141,6 +141,9 @@ class Part:
     async def prepare(self, id_):
         await self.sender.network.call(self.sender, self.node_id, "prepare", id_, self.text)
 
+    def give_back(self):
+        pass  # the other broker's own consumer still holds what is not prepared
+
 
 class Run:
     """One run: transactions of clients at drawn brokers, while all goes wrong."""
@@ -318,6 +321,28 @@ class Answer:
             await asyncio.get_running_loop().create_future()
         elif self.answer:
             raise OSError(self.answer)
+
+    def give_back(self):
+        pass
+
+
+def test_a_commit_that_is_rolled_back_at_once_leaves_nothing():
+    async def scenario():
+        broker = await Broker.start()
+        one = Coordinator(broker.engine, never_told, 1.0)
+        commit = one.begin([Answer("n2", None)])
+        one.roll_back(commit)
+        await commit.prepared
+        assert commit.failure
+        assert one.outcome(commit.id) == "rolled back"
+        assert not one._preparing
+        one.stop()
+
+    asyncio.run(scenario())
+
+
+async def never_told(*_):
+    raise OSError("not linked")
 
 
 @pytest.mark.parametrize(

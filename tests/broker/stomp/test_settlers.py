@@ -43,8 +43,34 @@ class Home:
         self.given_back += deliveries
 
 
+class HomesCommit:
+    """A commit over homes whose answers the test gives."""
+
+    def __init__(self, homes, parts):
+        self.homes = homes
+        self.count = len(parts)
+        self.prepared = asyncio.get_running_loop().create_future()
+        self.failure = "not all have answered"
+        self.is_rolled_back = False
+
+    def commit(self, transaction, done):
+        assert not self.failure
+        return self.homes.engine.commit(transaction, done)
+
+    def roll_back(self):
+        self.is_rolled_back = True
+
+
 class Homes:
     """Gives each consumer the messages that the test wants it to get from elsewhere."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.commits = []
+
+    def begin_commit(self, parts):
+        self.commits.append(HomesCommit(self, parts))
+        return self.commits[-1]
 
     def consume(self, consumer, lost):
         self.consumer = consumer
@@ -86,6 +112,8 @@ class Client:
     async def hear(self):
         await asyncio.sleep(0.1)
         for frame in self.reader.frames():
+            if frame.command == "ERROR":
+                self.error = frame.headers["message"]
             if frame.command == "MESSAGE":
                 self.acks.append(frame.headers["ack"])
             self.said.append(frame.headers.get("receipt-id", frame.command))
@@ -103,7 +131,7 @@ async def start():
         journal, recovered, gate, EngineSettings.of(parsed, "b"), Seams(random.Random(1), lambda: 0.0)
     )
     journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
-    engine.homes = Homes()
+    engine.homes = Homes(engine)
     client = Client(StompServer(parsed, engine))
     await client.say("CONNECT", {"accept-version": "1.2", "host": "b"})
     await client.say("SUBSCRIBE", {"id": "1", "destination": "q", "ack": "client-individual"})
@@ -204,28 +232,74 @@ def test_a_commit_that_waited_keeps_its_place_before_what_came_behind_it():
     run(scenario)
 
 
-@pytest.mark.parametrize("besides", ["a send", "a second home", "a message of its own"])
-def test_a_transaction_that_needs_two_phases_is_refused_by_name_and_undone(besides):
+BESIDES = ["a send", "a second home", "a message of its own"]
+
+
+async def committing(besides):
+    """A session that has said COMMIT, of a message of a home and of something besides."""
+    engine, client = await start()
+    engine.homes.deliver(Home("c"))
+    if besides == "a second home":
+        engine.homes.deliver(Home("d"))
+    elif besides == "a message of its own":
+        await client.say("SEND", {"destination": "q"})
+    await client.hear()
+    await client.say("BEGIN", {"transaction": "t"})
+    for ack in client.acks:
+        await client.say("ACK", {"id": ack, "transaction": "t"})
+    if besides == "a send":
+        await client.say("SEND", {"destination": "other", "transaction": "t"})
+    client.heard()
+    await client.say("COMMIT", {"transaction": "t", "receipt": "end"})
+    await client.say("SEND", {"destination": "later", "receipt": "later"})
+    assert not client.heard()
+    (commit,) = engine.homes.commits
+    assert commit.count == 1 + (besides == "a second home")
+    return engine, client, commit
+
+
+@pytest.mark.parametrize("besides", BESIDES)
+def test_a_transaction_over_brokers_is_committed_when_all_homes_have_prepared(besides):
     async def scenario():
-        engine, client = await start()
-        home = Home("c")
-        engine.homes.deliver(home)
-        if besides == "a second home":
-            engine.homes.deliver(Home("d"))
-        elif besides == "a message of its own":
-            await client.say("SEND", {"destination": "q"})
+        engine, client, commit = await committing(besides)
+        commit.failure = ""
+        commit.prepared.set_result(None)
         await client.hear()
-        await client.say("BEGIN", {"transaction": "t"})
-        for ack in client.acks:
-            await client.say("ACK", {"id": ack, "transaction": "t"})
-        if besides == "a send":
-            await client.say("SEND", {"destination": "other", "transaction": "t"})
-        client.heard()
-        await client.say("COMMIT", {"transaction": "t", "receipt": "end"})
-        assert client.heard() == ["end"]  # the ERROR's
-        assert len(home.given_back) == 1
-        assert not home.asked
-        assert not len(engine.queues.get("other", ()))
+        assert client.heard() == ["end", "later"]
+        assert not commit.is_rolled_back
+        assert len(engine.queues.get("other", ())) == (besides == "a send")
+        assert not len(engine.queues["q"])
+        assert not len(engine.transactions)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("besides", BESIDES)
+@pytest.mark.parametrize("how", ["a home fails", "the connection ends", "too many queues"])
+def test_a_transaction_over_brokers_is_undone_when_it_cannot_be_committed(how, besides):
+    async def scenario():
+        engine, client, commit = await committing(besides)
+        if how == "the connection ends":
+            client.protocol.abort()
+        elif how == "a home fails":
+            commit.failure = "broker c has not prepared its part: no link"
+            commit.prepared.set_result(None)
+        elif besides == "a send":
+            commit.failure = ""
+            engine.queues.update({f"q{n}": engine.queues["q"] for n in range(engine.settings.max_queues)})
+            commit.prepared.set_result(None)
+        else:
+            return
+        await client.hear()
+        if how == "a home fails":
+            assert client.heard() == ["end"]
+            assert "was rolled back, and nothing of it has happened: broker c has not" in client.error
+        elif how == "too many queues":
+            assert client.heard() == ["end"]
+            assert "was rolled back, and nothing of it has happened: " in client.error
+        assert commit.is_rolled_back
+        assert "other" not in engine.queues
         assert len(engine.queues["q"]) == (besides == "a message of its own")
+        assert not len(engine.transactions)
 
     run(scenario)
