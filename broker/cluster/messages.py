@@ -482,7 +482,7 @@ class Settled(Reply, frozen=True):
 
 
 class PrepareRequest(Request, frozen=True):
-    """As ``SettleRequest``, but only promised: the transaction's coordinator decides later.
+    """A promise to settle deliveries, or to keep them, as the transaction's coordinator decides.
 
     The answer is ``Settled``, once the promise is durable.
     """

@@ -30,7 +30,7 @@ class TransactionLinks:
         self.coordinator = Coordinator(engine, self._tell, timeout_s)
         self._in_doubt = InDoubt(engine, self._ask, timeout_s)
         membership.handlers[m.DecisionRequest] = self._decided
-        membership.handlers[m.OutcomeRequest] = self._asked
+        membership.handlers[m.OutcomeRequest] = self._answer_outcome
 
     def stop(self) -> None:
         """Ask, tell and answer nobody any more."""
@@ -63,7 +63,7 @@ class TransactionLinks:
 
     # ------------------------------------------------------------------------ what others ask
 
-    def _asked(self, link: ClusterLink, message: m.OutcomeRequest) -> None:
+    def _answer_outcome(self, link: ClusterLink, message: m.OutcomeRequest) -> None:
         link.send(m.OutcomeAnswer(message.number, self.coordinator.outcome(message.transaction)))
 
     def _decided(self, link: ClusterLink, message: m.DecisionRequest) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.claims.scenarios.cases import SLOW, at_stake, fault, faults, load
-from harness.claims.scenarios.expectations import Answers, Exactly, Moved, Reported, Says
+from harness.claims.scenarios.expectations import (
+    Answers,
+    Exactly,
+    Expectation,
+    Moved,
+    Reported,
+    Says,
+    UnderWay,
+    UnknownCommits,
+)
 from harness.claims.scenarios.scenario import Scenario
 from harness.interface import Fault, TestSpec
 
@@ -36,6 +45,26 @@ def _half_open(case: str, claim: str, reason: str, *more: Fault) -> Scenario:
         guards=at_stake(f"kill-{1 + len(more)}"),
     )  # fmt: skip
 
+
+def _committing(case: str, claim: str, *besides: Expectation, down: tuple[str, ...]) -> Scenario:
+    """Return a scenario of CV16: brokers end while transactions over all three are committed.
+
+    Their disks are slow, so commits wait for them for some time.
+    """
+    name = f"cv16-{case}".removesuffix("-")
+    spec = load(
+        name, "conventional", 12.0, pairs=3, clients=12, rate=90.0, workload="transactions",
+        unavailable_bound_s=2.0,
+    )  # fmt: skip
+    slow = fault("disk-slow", 1.0, 4.0, "all", delay_ms=300.0)
+    return Scenario(
+        id=f"CV16-{case}".removesuffix("-"), claim=claim, source="SUN, CAPS", spec=spec,
+        schedule=faults(slow, *(fault("kill", 4.0, 3.0, broker) for broker in down)),
+        besides=besides, guards=(UnderWay(least=2, at="kill-2"),),
+    )  # fmt: skip
+
+
+_AWAY: Final = "kill-3", "heal:kill-2"
 
 SCENARIOS: Final = (
     Scenario(
@@ -74,5 +103,20 @@ SCENARIOS: Final = (
         "heard",
         "as CV15-cut, but the other broker hears of the restart: the home gives its messages out at once",
         "each other broker has shown that it holds none",
+    ),
+    _committing(
+        "",
+        "the whole cluster is away while transactions over its brokers are committed: such a commit is "
+        "unknown to its client, and has then happened at all brokers or at none",
+        Reported("unavailable"),
+        UnknownCommits(least=2, at="kill-2"),
+        Answers(window=("kill-4", "heal:kill-2"), most=0),
+        down=("a1", "b1", "c1"),
+    ),
+    _committing(
+        "stays",
+        "as CV16, but one broker stays: its clients go on",
+        Answers(window=_AWAY, broker="c1", least=20),
+        down=("a1", "b1"),
     ),
 )

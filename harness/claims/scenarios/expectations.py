@@ -760,6 +760,24 @@ class UnderWay(msgspec.Struct, frozen=True, kw_only=True):
         return "" if count >= self.least else f"only {count} transactions were under way at {self.at}"
 
 
+class UnknownCommits(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that commits which were under way at a fault have no known outcome."""
+
+    least: int
+    at: str
+
+    def __str__(self) -> str:
+        return f"at least {self.least} commits are under way at {self.at}, and their outcome stays unknown"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        moment = run.moments.get(self.at)
+        if moment is None:
+            return f"{self.at} never came"
+        count = run.unknown_commits_at(moment)
+        return "" if count >= self.least else f"only {count} commits under way at {self.at} stayed unknown"
+
+
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """A guard: when the fault came, enough messages waited for subscriptions and could be lost.
 

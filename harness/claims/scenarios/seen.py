@@ -383,6 +383,17 @@ class ObservedRun:
                 ended.add(row["transaction"])
         return sum(heard[begun[number]] >= moment_ns for number in begun.keys() - ended)
 
+    def unknown_commits_at(self, moment_ns: int) -> int:
+        """Return how many commits had been asked for, and got no answer later."""
+        invoked: dict[int, int] = {}
+        answered: dict[int, int] = {}
+        for row in self.rows:
+            if row["f"] == "commit" and row["process"] >= 0:
+                times = invoked if row["type"] == "invoke" else answered
+                if row["type"] in ("invoke", "ok", "fail"):
+                    times[row["transaction"]] = row["time"]
+        return sum(time < moment_ns and number not in answered for number, time in invoked.items())
+
     def successions(self) -> list[tuple[str, str]]:
         """Return, in order, which broker took over whose data between first fault and healing.
 

@@ -34,6 +34,32 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
             ),
         ),
     ),
+    "CV16": without(
+        "the client of a transaction over several brokers is answered before its decision is durable",
+        "broker/cluster/coordinator.py",
+        "        sequence = engine.commit(transaction, decided, decision)\n",
+        "        if done is not None:\n"
+        "            engine.gate.when_durable(0, done)\n"
+        "            done = None\n"
+        "        sequence = engine.commit(transaction, decided, decision)\n",
+        fails="lost",
+    ),
+    "CV16-stays": Refuter(
+        without="a broker that loses another one stands still until one is back",
+        fails="answers and deliveries meanwhile",
+        changes=(
+            Replacement(
+                "broker/cluster/homes.py",
+                "        del self._homes[home.link]\n",
+                "        del self._homes[home.link]\n        self.engine.gate.hold()\n",
+            ),
+            Replacement(
+                "broker/cluster/homes.py",
+                "            home = self._homes[link] = Home(",
+                "            self.engine.gate.release()\n            home = self._homes[link] = Home(",
+            ),
+        ),
+    ),
     "CV15-cut": without(
         "a home that restarts gives messages out at once, whoever holds them",
         _SERVICE,
