@@ -32,8 +32,8 @@ def merged(
     ``read`` returns the table of that file. Raises ConfigurationError, one line, for a property
     that the file may not have, and for one that has another value in the ``broker.toml``.
     """
-    own = dict(_properties(table))
-    name = own.get(f"{_POLICY}cluster-file")
+    given = dict(_properties(table))
+    name = given.get(f"{_POLICY}cluster-file")
     if not isinstance(name, str) or not name:
         return table
     shared = dict(_properties(read(name)))
@@ -43,11 +43,11 @@ def merged(
                 f"{name}: {key} belongs into the broker.toml of each broker; a cluster file has "
                 f"{', '.join(SHARED)}"
             )
-        if key in own and own[key] != value:
+        if key in given and given[key] != value:
             raise ConfigurationError(
-                f"{path}: {key} is {own[key]!r}, and {value!r} in the cluster file {name}: leave it out here"
+                f"{path}: {key} is {given[key]!r}, and {value!r} in cluster file {name}: leave it out here"
             )
-    if LIST not in {*own, *shared}:
+    if LIST not in {*given, *shared}:
         raise ConfigurationError(f"{name}: {LIST} is missing: it names the brokers of the cluster")
     result = _copied(table)
     for key, value in shared.items():

@@ -134,6 +134,8 @@ def status(obj: tuple[Target, bool]) -> None:
         ("policy", f"{answer.get('policy', '-')} ({answer.get('configured', '-')})"),
         ("replicating", _replication(answer)),
     ]
+    if answer.get("master-broker"):
+        rows.append(("master broker", f"{answer['master-broker']}, linked: {_yes(answer['master-linked'])}"))
     if answer.get("group-name"):
         rows.append(("group", answer["group-name"]))
     rows += queue_manager_ctl.rows(answer)
@@ -530,7 +532,11 @@ def _replication(answer: dict[str, Any]) -> str:
 
 
 def _linked(broker: Mapping[str, Any]) -> str:
-    return "yes" if broker.get("linked", True) else "no"
+    return _yes(broker.get("linked", True))
+
+
+def _yes(fact: bool) -> str:
+    return "yes" if fact else "no"
 
 
 def _state(broker: Mapping[str, Any]) -> str:

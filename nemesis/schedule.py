@@ -182,11 +182,12 @@ def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
     """Return a fault that lets nodes join under load.
 
     The node is one that the targets name, else a backup-to-be. Where no broker has a backup, it is
-    any broker but the first, or two of them.
+    any broker but the first, or two of them. It is never the master broker: without it the others
+    would be suspended.
     """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]
-    later = [node.name for node in nodes[1:] if node.broker]
+    later = [node.name for node in nodes[1:] if node.broker and not node.master]
     candidates = named or backups or later
     if not candidates:
         raise UsageError(f"late-start: {len(nodes)} node is too few, one must start with the load")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @options.spec_option("workload")
 @options.spec_option("pairs")
 @options.spec_option("chain")
+@options.spec_option("master")
 @click.option(
     "--length",
     "length_s",

@@ -42,7 +42,7 @@ def test_a_broker_has_the_shared_properties_of_the_cluster_file(tmp_path):
         (
             {"broker-list": ["a1:1"]},
             conventional(broker_list=LIST),
-            "ha-policy.conventional.broker-list is ['a1:1'], and ['a1:1', 'b1:1'] in the cluster file",
+            "ha-policy.conventional.broker-list is ['a1:1'], and ['a1:1', 'b1:1'] in cluster file",
         ),
         (
             {},

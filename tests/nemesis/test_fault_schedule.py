@@ -1,6 +1,7 @@
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -121,6 +122,13 @@ def test_where_no_broker_has_a_backup_one_or_two_join():
     members = [node for node in plan(4) if node.configured == "master"]
     targets = {make(spec("late-start"), members, seed).faults[0].target for seed in range(60)}
     assert targets == {"b1", "c1", "d1", "b1,c1", "c1,d1"}
+
+
+def test_no_late_start_is_drawn_that_suspends_the_others():
+    a1, b1, c1 = plan(3, backups=False)
+    nodes = a1, msgspec.structs.replace(b1, master=True), c1
+    for seed in range(8):
+        assert make(spec("late-start"), nodes, seed).faults[0].target == "c1"
 
 
 def test_a_late_start_says_whom_it_suspends_and_for_how_long():

@@ -46,6 +46,8 @@ class ConventionalPolicy(SoloPolicy):
         assert section is not None, "the configuration has no table ha-policy.conventional"
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
+        self.master.on_linked.append(self._reached)
+        self._has_reached_master = False
         self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
         self.commands: dict[str, Command] = {
             "backup-record": self._backup_record,
@@ -53,8 +55,27 @@ class ConventionalPolicy(SoloPolicy):
             "reset-record": self._reset_record,
         }
         if seams.configuration is not None:
-            reloading = Reloading(config, self.membership, seams.configuration)
-            self.commands["reload"] = reloading.reload
+            self._reloading = Reloading(config, self.membership, seams.configuration)
+            self.commands["reload"] = self._reload
+
+    def details(self) -> dict[str, Any]:
+        """Return the policy's name, and the master broker if there is one.
+
+        With it, how far this broker has the change record.
+        """
+        if not self.master.is_configured:
+            return super().details()
+        return {
+            **super().details(),
+            "master-broker": self.master.address,
+            "master-linked": self.master.is_own or self.master.link() is not None,
+            **({} if self._changes is None else self._changes.details()),
+        }
+
+    async def _reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self.role not in ("live", "suspended"):
+            raise RequestRefusedError(f"{self.config.broker.name} is {self.role}: reload when it serves")
+        return await self._reloading.reload(request)
 
     async def _join(self, node_id: str) -> HomeModel:
         """Take our place in the cluster; see ``SoloPolicy``."""
@@ -62,10 +83,6 @@ class ConventionalPolicy(SoloPolicy):
         await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return HomeModel(self.membership)
-
-    def details(self) -> dict[str, Any]:
-        """Return the policy's name, and how far this broker has the change record."""
-        return {**super().details(), **({} if self._changes is None else self._changes.details())}
 
     async def _backup_record(self, _: Mapping[str, Any]) -> dict[str, Any]:
         master = self._keeper("backup-record")
@@ -104,7 +121,6 @@ class ConventionalPolicy(SoloPolicy):
             await super()._begin(live, recovered)
             return
         live.server.admission = Suspension(self.master.address)
-        self.master.on_linked.append(self._reached)
         await live.open()
         if self._may_serve():
             self._resume(live)
@@ -136,9 +152,10 @@ class ConventionalPolicy(SoloPolicy):
         return ChangeMember(membership, engine, record, self.master)
 
     def _may_serve(self) -> bool:
-        return not self.master.is_configured or self.master.is_own or self.master.link() is not None
+        return not self.master.is_configured or self.master.is_own or self._has_reached_master
 
     def _reached(self, _: ClusterLink) -> None:
+        self._has_reached_master = True
         if self.role == "suspended" and self._live is not None:
             _log.info("conventional: the master broker %s is reached", self.master.address)
             self._resume(self._live)

@@ -40,7 +40,7 @@ class Reloading:
         self._read = read
         self._turn = asyncio.Lock()
         self._answering: set[asyncio.Task[None]] = set()
-        membership.handlers[m.Reload] = self._asked
+        membership.handlers[m.Reload] = self._take_request
 
     async def reload(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Read the list, and tell the others; the command "reload" of the admin port.
@@ -52,21 +52,20 @@ class Reloading:
             section = await self._reread()
         except ConfigurationError as error:
             raise RequestRefusedError(str(error)) from None
-        own = self._membership.own
-        told: dict[str, str | None] = dict.fromkeys(section.broker_list)
-        told.pop(own.connector, None)
+        problems: dict[str, str | None] = dict.fromkeys(section.broker_list)
+        problems.pop(self._membership.own.connector, None)
         if section.cluster_file:
             links = {
                 member.connector: link
                 for member, link in self._membership.neighbours.linked()
-                if member.connector in told
+                if member.connector in problems
             }
             answers = await asyncio.gather(*(_tell(link) for link in links.values()))
-            told.update(zip(links, answers, strict=True))
-        for address, problem in told.items():
+            problems.update(zip(links, answers, strict=True))
+        for address, problem in problems.items():
             if problem:
                 _log.warning("conventional: %s has not read its list of brokers: %s", address, problem)
-        return {"brokers": list(section.broker_list), "told": told}
+        return {"brokers": list(section.broker_list), "told": problems}
 
     async def _reread(self) -> Any:
         """Read the list and use it from now on; return the section. Raises ConfigurationError."""
@@ -97,10 +96,11 @@ class Reloading:
             ", ".join(added) or "none",
             ", ".join(removed) or "none",
         )
-        own = self._membership.own.connector
-        self._membership.relist(tuple(address for address in after if address != own), shared)
+        connector = self._membership.own.connector
+        others = tuple(address for address in after if address != connector)
+        self._membership.relist(others, shared)
 
-    def _asked(self, link: ClusterLink, request: m.Reload) -> None:
+    def _take_request(self, link: ClusterLink, request: m.Reload) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(link, request))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)

@@ -58,30 +58,31 @@ class _Cluster:
         }
         return kind(self.bench, name, table)
 
-    async def refused(self, one: Broker, other: Broker, reason: str, links: int = 2) -> None:
+    async def refused(self, first: Broker, second: Broker, reason: str, links: int = 2) -> None:
         """Start two brokers, and compare what each says of the other after a dozen attempts.
 
         Each must log each of its links once: the one that it dials, and the one that it accepts.
         """
-        for broker in (one, other):
+        for broker in (first, second):
             await broker.start()
 
         async def have_tried() -> bool:
-            return self.relay.attempts > _ATTEMPTS or bool(await _listed(one))
+            have_said = all(len(broker.warnings) >= links for broker in (first, second))
+            return (self.relay.attempts > _ATTEMPTS and have_said) or bool(await _listed(first))
 
         await self.bench.until("b1 tries again and again", f"{_ATTEMPTS} attempts", have_tried)
-        for broker in (one, other):
-            said = [line for line in broker.warnings if reason in line]
-            self.bench.compare(f"{broker.name} says it once of each link", links, len(said))
+        for broker in (first, second):
+            lines = [line for line in broker.warnings if reason in line]
+            self.bench.compare(f"{broker.name} says it once of each link", links, len(lines))
             self.bench.compare(f"{broker.name} says nothing else", links, len(broker.warnings))
             self.bench.compare(f"whom {broker.name} is linked with", [], await _listed(broker))
             await broker.kill()
 
-    async def linked(self, one: Broker, other: Broker) -> None:
+    async def linked(self, first: Broker, second: Broker) -> None:
         """Start two brokers, and return when they are linked."""
-        for broker in (one, other):
+        for broker in (first, second):
             await broker.start()
-        for broker, name in ((one, "b1"), (other, "a1")):
+        for broker, name in ((first, "b1"), (second, "a1")):
             lists = functools.partial(_lists, broker, name)
             await self.bench.until(f"{broker.name} is linked with {name}", name, lists)
 
@@ -103,7 +104,7 @@ async def _lists(broker: Broker, name: str) -> bool:
     return name in await _listed(broker)
 
 
-def _on_cluster(
+def _use_cluster(
     steps: Callable[[_Cluster], Coroutine[Any, Any, None]],
 ) -> Callable[[Notes], Coroutine[Any, Any, None]]:
     """Return a probe whose steps are taken with a cluster of their own."""
@@ -126,33 +127,33 @@ def _differs(
     """
     key = name.rpartition(".")[2]
 
-    @_on_cluster
-    async def steps(both: _Cluster) -> None:
+    @_use_cluster
+    async def steps(pair: _Cluster) -> None:
         def broker(place: str, value: Any) -> Broker:
             changed = {key: value}
-            return both.broker(place, None if cluster else changed, changed if cluster else None)
+            return pair.broker(place, None if cluster else changed, changed if cluster else None)
 
-        right, other = wrong(both)
-        await both.refused(broker("a1", right), broker("b1", other), f"{name} is ")
-        await both.linked(broker("a1", right), broker("b1", right))
+        right, other = wrong(pair)
+        await pair.refused(broker("a1", right), broker("b1", other), f"{name} is ")
+        await pair.linked(broker("a1", right), broker("b1", right))
 
     return steps
 
 
-@_on_cluster
-async def _version(both: _Cluster) -> None:
-    master = {"master-broker": both.connectors["a1"]}
+@_use_cluster
+async def _version(pair: _Cluster) -> None:
+    master = {"master-broker": pair.connectors["a1"]}
     older = "no broker may be older than the master broker, a1"
-    await both.refused(both.broker("a1", master, kind=_NewerBroker), both.broker("b1", master), older)
-    await both.linked(both.broker("a1", master), both.broker("b1", master, kind=_NewerBroker))
+    await pair.refused(pair.broker("a1", master, kind=_NewerBroker), pair.broker("b1", master), older)
+    await pair.linked(pair.broker("a1", master), pair.broker("b1", master, kind=_NewerBroker))
 
 
-@_on_cluster
-async def _loopback(both: _Cluster) -> None:
-    bench = both.bench
+@_use_cluster
+async def _loopback(pair: _Cluster) -> None:
+    bench = pair.bench
     for errors, host in enumerate((_LOCAL, "localhost"), 1):
-        connector = f"{host}:{both.ports['b1']}"
-        strict = both.broker(
+        connector = f"{host}:{pair.ports['b1']}"
+        strict = pair.broker(
             "b1", {"allow-loopback": False, "broker-list": [connector]}, {"connector": connector}
         )
         await strict.start()
@@ -164,17 +165,17 @@ async def _loopback(both: _Cluster) -> None:
         bench.compare(f"{host}: b1 says one line", errors, len(strict.errors))
         bench.compare(f"{host}: it names the property", True, "cluster.connector: " in strict.errors[-1])
     # Addresses for documentation, which lead to this machine by the tables of hosts.
-    both.connectors = {"a1": "192.0.2.1:61616", "b1": "192.0.2.2:61616"}
-    routes = {"192.0.2.1:61616": both.relay.address, "192.0.2.2:61616": f"{_LOCAL}:{both.ports['b1']}"}
+    pair.connectors = {"a1": "192.0.2.1:61616", "b1": "192.0.2.2:61616"}
+    routes = {"192.0.2.1:61616": pair.relay.address, "192.0.2.2:61616": f"{_LOCAL}:{pair.ports['b1']}"}
 
     def broker(name: str, *, allows: bool) -> Broker:
         table = {
             "admin": {"secret": bench.secret},
-            "cluster": {"port": both.ports[name], "connector": both.connectors[name], "retry-interval": 50},
+            "cluster": {"port": pair.ports[name], "connector": pair.connectors[name], "retry-interval": 50},
             "ha-policy": {
-                "conventional": {"broker-list": list(both.connectors.values()), "allow-loopback": allows}
+                "conventional": {"broker-list": list(pair.connectors.values()), "allow-loopback": allows}
             },
-            "hosts": {other: where for other, where in routes.items() if other != both.connectors[name]},
+            "hosts": {other: where for other, where in routes.items() if other != pair.connectors[name]},
         }
         return Broker(bench, name, table)
 
@@ -182,30 +183,30 @@ async def _loopback(both: _Cluster) -> None:
     for started in (a1, b1):
         await started.start()
 
-    async def both_have_said() -> bool:
-        said = [
-            any("192.0.2.1:61616 leads to 127.0.0.1" in line for line in one.warnings) for one in (a1, b1)
-        ]
-        return all(said) or bool(await _listed(b1))
+    async def have_said() -> bool:
+        return (len(a1.warnings) >= 1 and len(b1.warnings) >= 2) or bool(await _listed(b1))
 
-    await bench.until("a1 and b1 say that a1's address leads back", "a line each", both_have_said)
-    bench.compare("a1 says it once", 1, len(a1.warnings))
-    bench.compare("b1 says it once of each link", 2, len(b1.warnings))
+    await bench.until("a1 and b1 say that a1's address leads back", "a line each", have_said)
+    for broken, lines in ((a1, 1), (b1, 2)):
+        led_back = [line for line in broken.warnings if "192.0.2.1:61616 leads to 127.0.0.1" in line]
+        bench.compare(
+            f"{broken.name} says it, and nothing else", [lines] * 2, [len(led_back), len(broken.warnings)]
+        )
     for started in (a1, b1):
         bench.compare(f"whom {started.name} is linked with", [], await _listed(started))
         await started.kill()
-    await both.linked(broker("a1", allows=True), broker("b1", allows=True))
+    await pair.linked(broker("a1", allows=True), broker("b1", allows=True))
 
 
-@_on_cluster
-async def _family(both: _Cluster) -> None:
+@_use_cluster
+async def _family(pair: _Cluster) -> None:
     a1 = member(
-        both.bench,
+        pair.bench,
         "a1",
-        cluster={"port": both.ports["a1"], "connector": both.connectors["a1"]},
+        cluster={"port": pair.ports["a1"], "connector": pair.connectors["a1"]},
     )
-    await both.refused(a1, both.broker("b1"), "ha-policy is ", links=1)
-    await both.linked(both.broker("a1"), both.broker("b1"))
+    await pair.refused(a1, pair.broker("b1"), "ha-policy is ", links=1)
+    await pair.linked(pair.broker("a1"), pair.broker("b1"))
 
 
 PROBES: Final = (
@@ -224,9 +225,9 @@ PROBES: Final = (
                 "a broker with another broker list is refused by name",
                 _differs(
                     f"{_SECTION}.broker-list",
-                    lambda both: (
-                        list(both.connectors.values()),
-                        [*both.connectors.values(), "c1.example:61616"],
+                    lambda pair: (
+                        list(pair.connectors.values()),
+                        [*pair.connectors.values(), "c1.example:61616"],
                     ),
                 ),
             ),
@@ -235,7 +236,7 @@ PROBES: Final = (
                 "a broker with another master broker is refused by name",
                 _differs(
                     f"{_SECTION}.master-broker",
-                    lambda both: (both.connectors["a1"], both.connectors["b1"]),
+                    lambda pair: (pair.connectors["a1"], pair.connectors["b1"]),
                 ),
             ),
             (

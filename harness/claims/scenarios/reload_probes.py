@@ -113,7 +113,9 @@ class _Cluster:
     async def links(self, name: str) -> list[str]:
         """Return the names of the brokers with which one is linked."""
         brokers = (await self.brokers[name].ask("brokers"))["brokers"]
-        return sorted(str(one["name"]) for one in brokers if one["linked"] and one["name"] != name)
+        return sorted(
+            str(broker["name"]) for broker in brokers if broker["linked"] and broker["name"] != name
+        )
 
     async def reload(self, name: str) -> dict[str, Any]:
         """Run ``brokerctl reload cls`` at a broker, and return its answer."""
@@ -127,11 +129,13 @@ class _Cluster:
         """Return when a broker was refused by others, as all of them say, or is linked."""
 
         async def has_been() -> bool:
-            said = all(
-                any("ha-policy.conventional.broker-list is " in line for line in self.brokers[one].warnings)
-                for one in (name, *by)
+            are_told = all(
+                any(
+                    "ha-policy.conventional.broker-list is " in line for line in self.brokers[broker].warnings
+                )
+                for broker in (name, *by)
             )
-            return said or bool(await self.links(name))
+            return are_told or bool(await self.links(name))
 
         await self.bench.until(f"{name} is refused by {' and '.join(by)}", "a line at each", has_been)
         self.bench.compare(f"whom {name} is linked with", [], await self.links(name))
@@ -172,8 +176,8 @@ async def _under_load(
         await load.flows()
     for load in loads:
         await load.end()
-    one, other = names
-    cluster.bench.compare(f"links that {one} and {other} lost", 0, cluster.lost(one, other))
+    first, second = names
+    cluster.bench.compare(f"links that {first} and {second} lost", 0, cluster.lost(first, second))
 
 
 @_probe("a1 b1 c1", has_file=True)

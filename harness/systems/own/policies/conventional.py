@@ -71,8 +71,8 @@ class Conventional(Policy):
             "cluster.message-load-balancing": "OFF",
             "cluster.static-connectors": [],
             f"{_SECTION}allow-loopback": True,
-            f"{_SECTION}broker-list": [_connector(one) for one in nodes],
-            f"{_SECTION}master-broker": "".join(_connector(one) for one in nodes if one.master),
+            f"{_SECTION}broker-list": [_connector(other) for other in nodes],
+            f"{_SECTION}master-broker": "".join(_connector(other) for other in nodes if other.master),
         }
 
 
