@@ -1,8 +1,12 @@
 """The master broker's side of the change record: it numbers changes, stores them and tells members.
 
-A change is told to members, and its asker is answered, only when it is durable here. Both happen in
-the order of the record. Otherwise a member could have a change that the master loses in a crash,
-and another change would get its number.
+A change is told to members only when it is durable here, in the order of the record. Otherwise a
+member could have a change that the master loses in a crash, and another change would get its
+number.
+
+The asker is answered when all members that are linked have applied the change: its client may tell
+another one, at any broker, to use what was made. A member that does not say so is waited for no
+longer than half of the ``call-timeout``; it applies the change if its link lasts.
 
 A request that comes again is answered as before: the record knows the last request of each broker,
 which makes one request after the other.
@@ -67,8 +71,11 @@ class ChangeMaster:
         self._engine = engine
         self._record = record
         self._others = others
-        self._feeds: dict[ClusterLink, None] = {}
-        """The links over which members get the changes that are made."""
+        self._feeds: dict[ClusterLink, int] = {}
+        """The links to members that get changes, and the number up to which they applied them."""
+        self._unanswered: dict[Callable[[], None], tuple[int, asyncio.TimerHandle]] = {}
+        """Answers, the number of the change that all members must have, and the end of the wait."""
+        self._patience_s = membership.neighbours.terms.call_timeout_s / 2
         self._applied: dict[str, int] = {}
         """The number up to which each member has the changes, by its connector."""
         self._ordinal = 0
@@ -100,6 +107,8 @@ class ChangeMaster:
         self._membership.on_linked.remove(self._offer)
         self._membership.on_unlinked.remove(self._unlinked)
         self._feeds.clear()
+        for _, timer in self._unanswered.values():
+            timer.cancel()
 
     def views(self) -> dict[str, dict[str, str]]:
         """Return what is here of the record; see ``Changes``."""
@@ -160,6 +169,7 @@ class ChangeMaster:
 
     def _unlinked(self, link: ClusterLink) -> None:
         self._feeds.pop(link, None)
+        self._answer_known()
 
     def _wanted(self, link: ClusterLink, message: m.ChangesWanted) -> None:
         record, head = self._record, self._record.head
@@ -175,13 +185,16 @@ class ChangeMaster:
 
     def _give(self, link: ClusterLink, given: m.ChangesGiven) -> None:
         if link.is_open:
-            self._feeds[link] = None
+            self._feeds[link] = -1
             link.send(given)
 
     def _note_applied(self, link: ClusterLink, message: m.ChangesApplied) -> None:
         head = self._record.head
         if link.member is not None and head is not None and message.incarnation == head.incarnation:
             self._applied[link.member.connector] = message.sequence
+            if link in self._feeds:
+                self._feeds[link] = message.sequence
+                self._answer_known()
 
     def _asked(self, link: ClusterLink, message: m.ChangeRequest) -> None:
         def answer(sequence: int, made: bool, reason: str) -> None:
@@ -214,7 +227,29 @@ class ChangeMaster:
             self._engine.gate.when_durable(record.written, partial(self._tell, change))
             if value is None and len(drops := record.drops) > DROPS_MAX:
                 record.compact(drops[DROPS_MAX // 2])
-        self._engine.gate.when_durable(record.written, partial(answer, sequence, made, ""))
+        known = partial(self._answer_when_known, sequence, partial(answer, sequence, made, ""))
+        self._engine.gate.when_durable(record.written, known)
+
+    def _answer_when_known(self, sequence: int, answer: Callable[[], None]) -> None:
+        """Answer when all linked members have applied the changes up to a number."""
+        if self._is_known(sequence):
+            answer()
+        else:
+            timer = asyncio.get_running_loop().call_later(self._patience_s, self._end_wait, answer)
+            self._unanswered[answer] = sequence, timer
+
+    def _is_known(self, sequence: int) -> bool:
+        return all(applied >= sequence for applied in self._feeds.values())
+
+    def _answer_known(self) -> None:
+        for answer, (sequence, _) in list(self._unanswered.items()):
+            if self._is_known(sequence):
+                self._end_wait(answer)
+
+    def _end_wait(self, answer: Callable[[], None]) -> None:
+        _, timer = self._unanswered.pop(answer)
+        timer.cancel()
+        answer()
 
     def _changes_something(self, kind: Kind, key: str, value: str | None) -> bool:
         former = self._record.changes.get((kind, key))

@@ -54,6 +54,10 @@ class ChangeMember:
         """The link over which the changes come; None while this broker has not joined."""
         self.problem = ""
         """Why it does not join the record that the master gave it, or ""."""
+        self.has_looked = False
+        """True once the master has answered, since the start: this broker joined, or it cannot."""
+        self.on_looked: Callable[[], None] = lambda: None
+        """Called whenever the master has answered."""
         self._membership = membership
         self._engine = engine
         self._record = record
@@ -195,6 +199,7 @@ class ChangeMember:
             if problem != self.problem:
                 _log.error("%s", problem)
             self.problem = problem
+            self._look()
             return
         former = self._record.head
         head = Head(given.incarnation, given.ancestors, given.sequence)
@@ -215,10 +220,15 @@ class ChangeMember:
         self.feed, self.problem = link, ""
         self._report()
         self._check_waits()
+        self._look()
         if former is None and self._record.unrecorded:
             self._proposing = asyncio.get_running_loop().create_task(
                 self._propose(), name="propose own subscriptions"
             )
+
+    def _look(self) -> None:
+        self.has_looked = True
+        self.on_looked()
 
     def _refusal(self, given: m.ChangesGiven) -> str:
         """Return why this broker does not join a record, or ""."""

@@ -195,16 +195,27 @@ class World:
         if broker.side is not None:
             work = broker.side.request(kind, key, value)
             linked = name == MASTER or broker.side.feed in self.links.values()
-            task = asyncio.ensure_future(self.outcome(work))
+            task = asyncio.ensure_future(self.outcome(work, value))
             self.requests.append((value, linked, broker.life, broker, task))
 
-    async def outcome(self, work):
+    async def outcome(self, work, value):
         try:
-            return await work
+            made = await work
         except (ChangeUnknownError, DemotedError):
             return "unknown"
         except ChangeRefusedError:
             return "refused"
+        if made and value:
+            self.demand_known(value)
+        return made
+
+    def demand_known(self, value):
+        """Demand that all members that have joined know of a change that was confirmed."""
+        (number,) = [place[1] for place, (change, _) in self.stored.items() if change.value == value]
+        for name in MEMBERS:
+            broker = self.brokers[name]
+            if broker.side is not None and broker.side.feed is not None and broker.side.feed.is_open:
+                assert broker.record.head.sequence >= number, f"{name} does not know of a confirmed change"
 
     async def end(self):
         """Bring all brokers together, and give them time to agree."""

@@ -107,11 +107,11 @@ async def run(world, taken):
         task.cancel()
 
 
-@given(steps)
+@given(steps, st.sampled_from([0, 1000]))
 @budget(60, 1)
-def test_all_brokers_agree_in_the_end_and_no_change_comes_before_the_master_has_it(taken):
+def test_all_brokers_agree_in_the_end_and_no_change_comes_before_the_master_has_it(taken, drops_kept):
     loop = VirtualLoop()
-    change_master.DROPS_MAX = 1
+    change_master.DROPS_MAX = drops_kept
     try:
         loop.run(run(World(), taken))
         assert not loop.complaints, loop.complaints

@@ -17,7 +17,6 @@ import msgspec
 from broker.cluster.change_master import ChangeMaster
 from broker.cluster.change_member import ChangeMember
 from broker.cluster.home_model import HomeModel
-from broker.cluster.link import ClusterLink
 from broker.cluster.master import MasterBroker
 from broker.config import BrokerConfig
 from broker.core.change_record import ChangeRecord
@@ -46,8 +45,6 @@ class ConventionalPolicy(SoloPolicy):
         assert section is not None, "the configuration has no table ha-policy.conventional"
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
-        self.master.on_linked.append(self._reached)
-        self._has_reached_master = False
         self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
         self.commands: dict[str, Command] = {
             "backup-record": self._backup_record,
@@ -121,6 +118,8 @@ class ConventionalPolicy(SoloPolicy):
             await super()._begin(live, recovered)
             return
         live.server.admission = Suspension(self.master.address)
+        assert isinstance(self._changes, ChangeMember), "only a member waits for the master"
+        self._changes.on_looked = self._reached
         await live.open()
         if self._may_serve():
             self._resume(live)
@@ -152,10 +151,9 @@ class ConventionalPolicy(SoloPolicy):
         return ChangeMember(membership, engine, record, self.master)
 
     def _may_serve(self) -> bool:
-        return not self.master.is_configured or self.master.is_own or self._has_reached_master
+        return not isinstance(self._changes, ChangeMember) or self._changes.has_looked
 
-    def _reached(self, _: ClusterLink) -> None:
-        self._has_reached_master = True
+    def _reached(self) -> None:
         if self.role == "suspended" and self._live is not None:
             _log.info("conventional: the master broker %s is reached", self.master.address)
             self._resume(self._live)

@@ -18,14 +18,18 @@ _ALL: Final = Converges(kind="subscriptions", brokers=("a1", "b1", "c1"), least=
 _UNREACHABLE: Final = "master broker .* cannot be reached"
 
 
-def _row(case: str, claim: str, *some: Fault, besides: tuple[Expectation, ...], **fields: Any) -> Scenario:
+def _row(
+    case: str, claim: str, *some: Fault, besides: tuple[Expectation, ...], allowed: tuple[str, ...] = (),
+    **fields: Any,
+) -> Scenario:  # fmt: skip
     """Return a scenario with a master broker, a1, and two members."""
     spec = load(
         case.lower(), "conventional", 16.0, pairs=3, clients=6, rate=60.0, workload="subscriptions",
         queues=2, churn=2.0, master="a1", **fields,
     )  # fmt: skip
     return Scenario(
-        id=case, claim=claim, source="SUN", spec=spec, schedule=faults(*some), besides=besides,
+        id=case, claim=claim, source="SUN", spec=spec, schedule=faults(*some),
+        besides=besides, allowed=allowed,
         guards=(Changing(least=4, at=f"{some[0].kind}-1", before_s=0.0, after_s=6.0),),
     )  # fmt: skip
 
@@ -42,6 +46,7 @@ SCENARIOS: Final = (
         "CV3-away",
         "as CV3, but the broker stays away: the other brokers agree without it",
         fault("leave", 4.0, None, "c1"),
+        allowed=("stuck",),
         besides=(Converges(kind="subscriptions", brokers=("a1", "b1"), least=12),),
     ),
     _row(

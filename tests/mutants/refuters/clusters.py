@@ -276,7 +276,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV6-suspended": without(
         "no broker is ever suspended",
         _CONVENTIONAL,
-        "return not self.master.is_configured or self.master.is_own or",
+        "return not isinstance(self._changes, ChangeMember) or",
         "return True or",
         fails="b1 suspended after start",
     ),
