@@ -821,6 +821,17 @@ class ChangeAnswer(Reply, frozen=True):
     reason: str
 
 
+class ClientsClaimed(LinkMessage, frozen=True):
+    """Clients that named themselves, by login and ``client-id``, and connected to the sender.
+
+    The number of each is higher than all that its broker had seen then; ``highest`` is the highest
+    that the sender has seen.
+    """
+
+    highest: int
+    claims: tuple[tuple[str, str, int], ...]
+
+
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving
     | Consumers | Interests | InterestsNoted | InterestsWanted | LinkState | Reload | Reloaded
@@ -833,7 +844,7 @@ Any = (
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
     | RemotePaused | ReplyWaits | ReplyUnwanted | DropRequest
     | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
-    | ChangeAnswer
+    | ChangeAnswer | ClientsClaimed
     | PrepareRequest | DecisionRequest | OutcomeRequest | OutcomeAnswer
 )  # fmt: skip
 

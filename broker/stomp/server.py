@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Mapping
 from functools import partial
+from typing import Protocol
 
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
@@ -22,6 +23,18 @@ from stomp_protocol.limits import Limits
 CLOSE_PATIENCE_S = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+class Claims(Protocol):
+    """The other brokers of a cluster in which each client that names itself has one connection."""
+
+    def claim(self, client: tuple[str, str]) -> None:
+        """End the connections of that client at other brokers."""
+        ...
+
+    def release(self, client: tuple[str, str]) -> None:
+        """Forget a client whose connection has ended."""
+        ...
 
 
 class StompServer:
@@ -53,6 +66,8 @@ class StompServer:
         self.warnings = StrangerLog(_log, "acceptor")
         self.clients: dict[tuple[str, str], StompConnection] = {}
         """(login, ``client-id``) -> the one connection of a client that names itself."""
+        self.claims: Claims | None = None
+        """The claims of clients in a cluster where each has one connection."""
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -158,6 +173,14 @@ class StompServer:
             )
         connection.client = (login, client_id)
         self.clients[connection.client] = connection
+        if self.claims is not None:
+            self.claims.claim(connection.client)
+
+    def end_client(self, client: tuple[str, str], why: str) -> None:
+        """End the connection of a client, if it has one."""
+        connection = self.clients.get(client)
+        if connection is not None:
+            connection.error(why)
 
     def lost(self, connection: StompConnection) -> None:
         """A connection is no more."""
@@ -165,6 +188,8 @@ class StompServer:
         self.strangers.pop(connection, None)
         if connection.client is not None and self.clients.get(connection.client) is connection:
             del self.clients[connection.client]
+            if self.claims is not None:
+                self.claims.release(connection.client)
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from broker.cluster.change_master import ChangeMaster
 from broker.cluster.change_member import ChangeMember
+from broker.cluster.client_claims import ClientClaims
 from broker.cluster.home_model import HomeModel
 from broker.cluster.master import MasterBroker
 from broker.config import BrokerConfig
@@ -46,6 +47,7 @@ class ConventionalPolicy(SoloPolicy):
         assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self.master = MasterBroker(self.membership, section.master_broker)
         self._changes: ChangeMaster | ChangeMember | WithoutMaster | None = None
+        self._claims: ClientClaims | None = None
         self.commands: dict[str, Command] = {
             "backup-record": self._backup_record,
             "compact-record": self._compact_record,
@@ -111,7 +113,9 @@ class ConventionalPolicy(SoloPolicy):
 
     async def _begin(self, live: Live, recovered: Recovered) -> None:
         """Serve clients, or refuse them until the master is reached. Raises as ``Live.open``."""
+        assert self.membership is not None, "a conventional cluster without a [cluster] section"
         self._changes = live.engine.changes = self._share_changes(live.engine, recovered)
+        self._claims = live.server.claims = ClientClaims(self.membership, live.server.end_client)
         if self.master.is_own:
             _log.info("conventional: this broker is the master broker")
         if self._may_serve():
@@ -133,6 +137,8 @@ class ConventionalPolicy(SoloPolicy):
     def _end(self) -> None:
         if self._changes is not None:
             self._changes.stop()
+        if self._claims is not None:
+            self._claims.stop()
 
     def _share_changes(
         self, engine: Engine, recovered: Recovered

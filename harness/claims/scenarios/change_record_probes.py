@@ -16,6 +16,7 @@ from stomp_protocol.frames import Frame
 _TOPIC: Final = "/topic/prices"
 _UNREACHABLE: Final = "cannot be reached"
 _NO_MASTER: Final = "has no master broker"
+_PATIENCE_S: Final = 5.0
 _REMOVES: Final = "--remove-messages", "--remove-consumers"
 
 
@@ -99,6 +100,37 @@ async def _has_looked(broker: Broker) -> bool:
 
 async def _has_lost_master(broker: Broker) -> bool:
     return not await _has_joined(broker)
+
+
+async def _error(client: StompClient) -> str:
+    """Return why the broker ends the connection of a client; "" if it does not."""
+    try:
+        await client.message(_PATIENCE_S)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+@on_bench
+async def _cv3_clients(bench: Workbench) -> None:
+    master, member = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(master, member)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, member))
+    wanted = {"destination": _TOPIC, "id": "1", "durable-subscription-name": "s"}
+    async with (
+        await StompClient.connect(master.stomp, client_id="probe") as first,
+        await StompClient.connect(master.stomp, client_id="another") as another,
+    ):
+        bench.compare(
+            "a client consumes at a1", "done", _outcome(await first.ask("SUBSCRIBE", more=wanted), "")
+        )
+        async with await StompClient.connect(member.stomp, client_id="probe") as second:
+            took = _outcome(await second.ask("SUBSCRIBE", more=wanted), "")
+            bench.compare("it connects to b1, and consumes there", "done", took)
+            expected = "client-id 'probe' has connected to broker b1"
+            bench.compare("its connection to a1 is ended", expected, await _error(first))
+        stays = await another.ask("SEND", destination="q")
+        bench.compare("another client stays at a1", "RECEIPT", stays.command)
 
 
 @on_bench
@@ -219,6 +251,14 @@ async def _cv8(bench: Workbench) -> None:
 
 
 PROBES: Final = (
+    Probe(
+        id="CV3-clients",
+        claim="a client id has one connection in the whole cluster, and a durable subscription one consumer: "
+        "the later one wins",
+        source="SUN (JMS)",
+        expected="the client's connection to the first broker ends with an ERROR, another client's does not",
+        take=_cv3_clients,
+    ),
     Probe(
         id="CV4-commands",
         claim="a master that is configured and cannot be reached: create dst, destroy dst, destroy dur, "

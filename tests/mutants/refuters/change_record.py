@@ -41,6 +41,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         fails=_DIVERGED,
     ),
     "CV3-away": _ENDS_FEEDS,
+    "CV3-clients": without(
+        "a broker does not care which clients connect to others",
+        "broker/cluster/client_claims.py",
+        "            if client in self._claims and (number, other)",
+        "            if not client and (number, other)",
+        fails="its connection to a1 is ended",
+    ),
     "CV4": _by_itself(_DIVERGED),
     "CV4-member": _ENDS_FEEDS,
     "CV4-commands": _by_itself("without the master, durable subscribe"),
