@@ -263,9 +263,11 @@ class ChangeMember:
             self._want(link)
         elif change.sequence > head.sequence:
             try:
-                self._record.take(Head(head.incarnation, head.ancestors, change.sequence), (change,))
+                losses = self._record.take(Head(head.incarnation, head.ancestors, change.sequence), (change,))
             except (DemotedError, JournalError):
                 return  # the broker ends, and says why
+            if any(loss.messages for loss in losses):
+                _log.info("change %d of the cluster is applied%s", change.sequence, loss_text(losses))
             self._report()
             self._check_waits()
 

@@ -135,4 +135,4 @@ def loss_text(losses: Sequence[Loss]) -> str:
     """Return what was dropped, for the end of a line of the log."""
     if not losses:
         return ""
-    return f"; dropped, because it lacks them: {', '.join(map(str, losses))}"
+    return f"; dropped here: {', '.join(map(str, losses))}"

@@ -133,6 +133,33 @@ async def _cv3_clients(bench: Workbench) -> None:
         bench.compare("another client stays at a1", "RECEIPT", stays.command)
 
 
+async def _messages(broker: Broker) -> dict[str, int]:
+    """Return the number of messages in each queue of a broker."""
+    return {queue["name"]: queue["messages"] for queue in (await broker.ask("status"))["queues"]}
+
+
+@on_bench
+async def _cv3_destinations(bench: Workbench) -> None:
+    brokers = master, member = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(*brokers)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, member))
+    for name in ("again", "gone", "kept"):
+        await member.ctl("create", name)
+        await send(member.stomp, name, "one", "two")
+    await _compare_views(bench, "b1 makes destinations for all", brokers, ["again", "gone", "kept"], [])
+    await member.kill()
+    for words in (("delete", "again"), ("delete", "gone"), ("create", "again"), ("create", "new")):
+        result = await master.ctl(*words, *(_REMOVES if words[0] == "delete" else ()))
+        bench.compare(f"while b1 is down, {' '.join(words)}", "done", _outcome(result, ""))
+    await _started(member)
+    await bench.until("b1 joins again", "joined", functools.partial(_has_joined, member))
+    await _compare_views(bench, "b1 has the changes", brokers, ["again", "kept", "new"], [])
+    left = {name: count for name, count in (await _messages(member)).items() if name in ("again", "kept")}
+    bench.compare("b1 has no messages of the former destination", {"again": 0, "kept": 2}, left)
+    named = [line for line in member.warnings if "queue 'gone' (2 messages), queue 'again' (2" in line]
+    bench.compare("b1 names what it dropped", 1, len(named))
+
+
 @on_bench
 async def _cv4(bench: Workbench) -> None:
     master, member = _cluster(bench, ("a1", "b1"), "a1")
@@ -251,6 +278,14 @@ async def _cv8(bench: Workbench) -> None:
 
 
 PROBES: Final = (
+    Probe(
+        id="CV3-destinations",
+        claim="destinations are made, dropped and made again while a broker is down: it gets the changes "
+        "from the master, and the new destination has no messages of the former",
+        source="SUN",
+        expected="both brokers have the same; only what waited in a dropped destination is gone, and named",
+        take=_cv3_destinations,
+    ),
     Probe(
         id="CV3-clients",
         claim="a client id has one connection in the whole cluster, and a durable subscription one consumer: "

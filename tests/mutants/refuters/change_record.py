@@ -41,6 +41,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         fails=_DIVERGED,
     ),
     "CV3-away": _ENDS_FEEDS,
+    "CV3-destinations": without(
+        "a destination that was dropped and made again keeps its messages at a broker that was down",
+        "broker/core/change_record.py",
+        "            return former.place != change.place\n",
+        "            return change.value is None\n",
+        fails="b1 has no messages of the former destination",
+    ),
     "CV3-clients": without(
         "a broker does not care which clients connect to others",
         "broker/cluster/client_claims.py",
