@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -277,6 +278,45 @@ async def _cv8(bench: Workbench) -> None:
         )  # fmt: skip
 
 
+@on_bench
+async def _cv8_master(bench: Workbench) -> None:
+    first, second = _cluster(bench, ("a1", "b1"), "a1")
+    await _started(first, second)
+    await bench.until("b1 joins", "joined", functools.partial(_has_joined, second))
+    await second.ctl("create", "before")
+    file = bench.directory / "record.backup"
+    await first.ctl("backup-record", str(file))
+    await second.ctl("create", "after")
+    for broker in (first, second):
+        await broker.kill(signal.SIGTERM)
+    connectors = {name: f"127.0.0.1:{bench.port()}" for name in ("a1", "b1")}
+    member, master = (_broker(bench, name, connectors, "b1") for name in connectors)
+    await _started(master)
+    refused = await master.ctl("create", "new")
+    bench.compare(
+        "a member's copy is not taken for the record", "refused", _outcome(refused, "restore-record")
+    )
+    await master.kill(signal.SIGTERM)
+    restored = await bench.command("brokerctl", "--config", str(master.path), "restore-record", str(file))
+    bench.compare("the record is restored at another broker", "done", _outcome(restored, ""))
+    await _started(master, member)
+    await bench.until("a1 has looked at the record", "an answer", functools.partial(_has_looked, member))
+    created = await member.ctl("create", "new")
+    bench.compare("a change is made by the new master", "done", _outcome(created, ""))
+    await _compare_views(bench, "both have its record", (master, member), ["before", "new"], [])
+    await master.kill(signal.SIGTERM)
+    shutil.rmtree(master.data)
+    await _started(master)
+    await bench.until("a1 has looked at the new record", "an answer", functools.partial(_has_looked, member))
+    bench.compare(
+        "a member does not join the record of a master that has lost its disk", 1,
+        len([line for line in member.errors if "does not join" in line and "reset-record" in line]),
+    )  # fmt: skip
+    await member.ctl("reset-record")
+    await bench.until("a1 joins", "joined", functools.partial(_has_joined, member))
+    await _compare_views(bench, "after reset-record both have the same", (master, member), [], [])
+
+
 PROBES: Final = (
     Probe(
         id="CV3-destinations",
@@ -317,5 +357,14 @@ PROBES: Final = (
         expected="bad files and a running broker are refused; after the restoration all have what the "
         "backup has, and name what they dropped",
         take=_cv8,
+    ),
+    Probe(
+        id="CV8-master",
+        claim="another broker becomes the master with the restored record; a member does not join the "
+        "record of a master that has lost its own",
+        source="SUN",
+        expected="a member's copy is not taken for the record, a restored one is; reset-record lets a member "
+        "join again",
+        take=_cv8_master,
     ),
 )

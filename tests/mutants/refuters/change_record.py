@@ -66,6 +66,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "incarnation=backup.head.incarnation",
         fails="changes since the backup are gone",
     ),
+    "CV8-master": without(
+        "a member joins whatever record the master has",
+        "broker/cluster/change_member.py",
+        "        if head is None or not head.incarnation or head.incarnation in given.ancestors:\n",
+        "        if True:\n",
+        fails="a member does not join the record",
+    ),
     "CV14": Refuter(
         without="the master numbers changes by its wall clock",
         fails=_DIVERGED,
