@@ -49,13 +49,13 @@ def backup_record(obj: tuple[Target, bool], file: Path) -> None:
     backup = msgspec.convert(answer["record"], Backup)
     record = msgspec.json.encode(backup)
     content = msgspec.json.encode(BackupFile(FORMAT, google_crc32c.value(record), msgspec.Raw(record)))
-    beside = file.with_name(f"{file.name}.new")
+    new_file = file.with_name(f"{file.name}.new")
     try:
-        with beside.open("wb") as output:
+        with new_file.open("wb") as output:
             output.write(content)
             output.flush()
             os.fsync(output.fileno())
-        beside.replace(file)
+        new_file.replace(file)
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror or error}") from None
     count = sum(change.value is not None for change in backup.changes)
@@ -71,10 +71,10 @@ def restore_record(context: click.Context, file: Path) -> None:
     Needs --config with the broker.toml of the master broker, which may be a new one. Changes made
     after the backup are dropped at all brokers when they start.
     """
-    given = context.find_root().params
-    if given.get("path") is None:
+    options = context.find_root().params
+    if options.get("path") is None:
         raise click.UsageError("--config is missing: brokerctl --config broker.toml restore-record FILE")
-    config = load(given["path"])
+    config = load(options["path"])
     section = config.ha_policy.conventional
     if section is None or config.cluster is None:
         raise click.ClickException(f"{config.path}: has no [ha-policy.conventional]: no record to restore")

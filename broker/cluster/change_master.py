@@ -82,9 +82,9 @@ class ChangeMaster:
         self._asker = engine.settings.node_id
         self._life = membership.own.incarnation
         self._handlers: dict[type[m.LinkMessage], Handler] = {
-            m.ChangesWanted: self._wanted,
+            m.ChangesWanted: self._take_wanted,
             m.ChangesApplied: self._note_applied,
-            m.ChangeRequest: self._asked,
+            m.ChangeRequest: self._take_request,
         }
         if record.head is None:
             record.begin(incarnation)
@@ -171,7 +171,7 @@ class ChangeMaster:
         self._feeds.pop(link, None)
         self._answer_known()
 
-    def _wanted(self, link: ClusterLink, message: m.ChangesWanted) -> None:
+    def _take_wanted(self, link: ClusterLink, message: m.ChangesWanted) -> None:
         record, head = self._record, self._record.head
         if head is None or self.problem:
             link.send(m.ChangesGiven("", (), 0, False, (), self.problem))
@@ -196,7 +196,7 @@ class ChangeMaster:
                 self._feeds[link] = message.sequence
                 self._answer_known()
 
-    def _asked(self, link: ClusterLink, message: m.ChangeRequest) -> None:
+    def _take_request(self, link: ClusterLink, message: m.ChangeRequest) -> None:
         def answer(sequence: int, made: bool, reason: str) -> None:
             link.send(m.ChangeAnswer(message.number, sequence, made, reason))
 
@@ -227,8 +227,8 @@ class ChangeMaster:
             self._engine.gate.when_durable(record.written, partial(self._tell, change))
             if value is None and len(drops := record.drops) > DROPS_MAX:
                 record.compact(drops[DROPS_MAX // 2])
-        known = partial(self._answer_when_known, sequence, partial(answer, sequence, made, ""))
-        self._engine.gate.when_durable(record.written, known)
+        answer_known = partial(self._answer_when_known, sequence, partial(answer, sequence, made, ""))
+        self._engine.gate.when_durable(record.written, answer_known)
 
     def _answer_when_known(self, sequence: int, answer: Callable[[], None]) -> None:
         """Answer when all linked members have applied the changes up to a number."""

@@ -62,15 +62,15 @@ class ChangeMember:
         self._engine = engine
         self._record = record
         self._master = master
-        self._wanted: ClusterLink | None = None
+        self._asked_link: ClusterLink | None = None
         self._turn = asyncio.Lock()
         self._ordinal = 0
         self._waits: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._proposing: asyncio.Task[None] | None = None
         self._handlers: dict[type[m.LinkMessage], Handler] = {
-            m.ChangesOffered: self._offered,
-            m.ChangesGiven: self._given,
-            m.ChangesMade: self._made,
+            m.ChangesOffered: self._take_offer,
+            m.ChangesGiven: self._take_given,
+            m.ChangesMade: self._take_made,
         }
         membership.handlers.update(self._handlers)
         master.on_linked.append(self._want)
@@ -87,7 +87,7 @@ class ChangeMember:
         self._master.on_unlinked.remove(self._unlinked)
         if self._proposing is not None:
             self._proposing.cancel()
-        self.feed = self._wanted = None
+        self.feed = self._asked_link = None
 
     def reset(self) -> None:
         """Forget the record, and join the one that the master has."""
@@ -130,7 +130,7 @@ class ChangeMember:
         while loop.time() < deadline:
             link = self.feed
             if link is None or not link.is_open:
-                await self._until(lambda: self.feed is not None and self.feed.is_open, deadline)
+                await self._wait_until(lambda: self.feed is not None and self.feed.is_open, deadline)
                 continue
             request = m.ChangeRequest(link.number(), asker, life, self._ordinal, kind, key, value)
             try:
@@ -140,7 +140,7 @@ class ChangeMember:
             assert isinstance(answer, m.ChangeAnswer), "the answer to another question"
             if answer.reason:
                 raise ChangeRefusedError(answer.reason)
-            await self._until(partial(self._has, answer.sequence), deadline)
+            await self._wait_until(partial(self._has, answer.sequence), deadline)
             if self._has(answer.sequence):
                 return answer.made
         raise ChangeUnknownError(
@@ -151,7 +151,7 @@ class ChangeMember:
     def _has(self, sequence: int) -> bool:
         return self._record.head is not None and self._record.head.sequence >= sequence
 
-    async def _until(self, condition: Callable[[], bool], deadline: float) -> None:
+    async def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
         """Return when a condition holds, or at the deadline."""
         if condition():
             return
@@ -172,28 +172,28 @@ class ChangeMember:
 
     # -------------------------------------------------------------------------------------- joining
 
-    def _offered(self, link: ClusterLink, message: m.ChangesOffered) -> None:
+    def _take_offer(self, link: ClusterLink, message: m.ChangesOffered) -> None:
         del link, message
         master = self._master.link()
         if self.feed is None and master is not None:
             self._want(master)
 
     def _want(self, link: ClusterLink) -> None:
-        self.feed, self._wanted = None, link
+        self.feed, self._asked_link = None, link
         head = self._record.head or Head("")
         link.send(m.ChangesWanted(head.incarnation, head.sequence))
 
     def _unlinked(self, link: ClusterLink) -> None:
-        if link is self._wanted:
-            self._wanted = None
+        if link is self._asked_link:
+            self._asked_link = None
         if link is self.feed:
             self.feed = None
         self._check_waits()
 
-    def _given(self, link: ClusterLink, given: m.ChangesGiven) -> None:
-        if link is not self._wanted or self._engine.abandoned:
+    def _take_given(self, link: ClusterLink, given: m.ChangesGiven) -> None:
+        if link is not self._asked_link or self._engine.abandoned:
             return
-        self._wanted = None
+        self._asked_link = None
         problem = given.reason or self._refusal(given)
         if problem:
             if problem != self.problem:
@@ -255,7 +255,7 @@ class ChangeMember:
             except ChangeRefusedError as error:
                 _log.warning("%s is not in the change record: %s", subscription, error)
 
-    def _made(self, link: ClusterLink, message: m.ChangesMade) -> None:
+    def _take_made(self, link: ClusterLink, message: m.ChangesMade) -> None:
         head, change = self._record.head, message.change
         if link is not self.feed or head is None or self._engine.abandoned:
             return

@@ -1,4 +1,4 @@
-"""One connection of each client that names itself, in the whole conventional cluster.
+"""The rule that a client which names itself has one connection in a conventional cluster.
 
 A durable subscription belongs to a client, and a client has one connection, so that it has one
 consumer, too. At one broker the acceptor ends the former connection. Here each broker tells those
@@ -37,7 +37,7 @@ class ClientClaims:
         self._end = end
         self._claims: dict[Client, int] = {}
         self._number = 0
-        membership.handlers[m.ClientsClaimed] = self._told
+        membership.handlers[m.ClientsClaimed] = self._take_claims
         membership.on_linked.append(self._greet)
 
     def stop(self) -> None:
@@ -60,7 +60,7 @@ class ClientClaims:
         for start in range(0, max(len(claims), 1), CLIENTS_MAX):
             link.send(m.ClientsClaimed(self._number, tuple(claims[start : start + CLIENTS_MAX])))
 
-    def _told(self, link: ClusterLink, message: m.ClientsClaimed) -> None:
+    def _take_claims(self, link: ClusterLink, message: m.ClientsClaimed) -> None:
         assert link.member is not None
         other, own = link.member.name, self._membership.own.name
         self._number = max(self._number, message.highest)
