@@ -125,17 +125,20 @@ def test_ids_are_unique_and_every_family_is_known():
     assert {each.row.rstrip("0123456789") for each in everything} <= set(registry.FAMILIES)
 
 
-def test_a_row_that_brokers_of_own_cannot_run_yet_says_what_they_lack_and_runs_with_others(capsys):
+def test_a_row_that_brokers_of_own_cannot_run_yet_says_what_they_lack_and_runs_with_others(
+    capsys, monkeypatch
+):
     assert not any(each.own_lacks for each in SCENARIOS)
-    assert all(each.own_lacks for each in registry.OTHERS_ONLY)
-    choice = choose(registry.chosen(["CL5", "CV6-suspended"]), OWN)
+    waiting = msgspec.structs.replace(named("CV13-flow"), id="LO1-made", own_lacks="limit")
+    monkeypatch.setattr(registry, "OTHERS_ONLY", (waiting,))
+    choice = choose(registry.chosen(["CL5", "LO1-made"]), OWN)
     assert {each.row for each in choice.rows} == {"CL5"}
-    assert choice.left_out == {"brokers of own have no master broker": ["CV6-suspended"]}
+    assert choice.left_out == {"brokers of own have no limit": ["LO1-made"]}
     assert "CV13-flow" in {each.id for each in choose(registry.chosen(["CV13"]), "openmq").rows}
     for more in ([], ["--refute"]):
-        assert cli.run(["claims", "CV6-suspended", *more]) == 254
+        assert cli.run(["claims", "LO1-made", *more]) == 254
         err = capsys.readouterr().err
-        assert "left out: CV6-suspended: brokers of own have no master broker" in err
+        assert "left out: LO1-made: brokers of own have no limit" in err
         assert "none of the chosen rows can run with it" in err
 
 

@@ -29,7 +29,7 @@ def _cluster(bench: Workbench, names: Sequence[str], master: str | None) -> list
 
 
 def _broker(bench: Workbench, name: str, connectors: Mapping[str, str], master: str | None) -> Broker:
-    section: dict[str, Any] = {"broker-list": list(connectors.values())}
+    section: dict[str, Any] = {"broker-list": list(connectors.values()), "allow-loopback": True}
     if master is not None:
         section["master-broker"] = connectors[master]
     own = connectors[name]
