@@ -20,7 +20,7 @@ from harness.interface.network import Address, Link
 from harness.interface.plan import DATABASE, DatabasePlan, NodePlan, StorePlan
 from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
-from harness.interface.spec import FIELDS, IMPORTED, OWN, BroughtHistory, TestSpec
+from harness.interface.spec import FIELDS, IMPORTED, NO_MASTER, OWN, BroughtHistory, TestSpec
 from harness.interface.status import BACKUP, LIVE, SUSPENDED, Server, Status, Takeover
 from harness.interface.system import (
     Cautioning,

@@ -12,6 +12,8 @@ import msgspec
 
 from harness.interface.field import Field
 
+NO_MASTER: Final = "none"
+"""The ``master`` of a conventional cluster without a master broker."""
 OWN: Final = "own"
 """The system that a spec means if it names none."""
 
@@ -78,7 +80,12 @@ class TestSpec(
     ] = "replication"
     pairs: Annotated[int, Field("Live-backup pairs", "--pairs", least=1, most=26)] = 3
     master: Annotated[
-        str, Field("Node whose broker is the master broker of a conventional cluster", "--master", "none")
+        str,
+        Field(
+            "Node whose broker is the master broker of a conventional cluster, or none",
+            "--master",
+            "its first node",
+        ),
     ] = ""
     environment: Annotated[
         str,

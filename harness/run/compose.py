@@ -24,6 +24,7 @@ import nemesis.schedule
 import workloads.placement
 import workloads.registry
 from harness.interface import (
+    NO_MASTER,
     Address,
     Cautioning,
     Chaining,
@@ -239,7 +240,7 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
-    if spec.master and not any(node.master for node in nodes):
+    if spec.master not in ("", NO_MASTER) and not any(node.master for node in nodes):
         names = ", ".join(node.name for node in nodes)
         raise UsageError(
             f"--master {spec.master}: it is no node of this test ({names}), or brokers of system "

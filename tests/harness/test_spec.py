@@ -6,7 +6,7 @@ import pytest
 
 from harness.history import spec as specs
 from harness.history import store as stores
-from harness.interface import UsageError
+from harness.interface import NO_MASTER, UsageError
 from harness.report import summary
 from harness.report.summary import size
 from harness.systems.own.system import OwnSystem
@@ -174,6 +174,22 @@ def test_nemeses_are_not_repeated_beside_a_schedule_that_may_have_others(tmp_pat
 )
 def test_the_size_of_a_cluster_is_told_in_what_it_is_made_of(fields, words):
     assert size(OwnSystem().plan(specs.build(fields))) == words
+
+
+@pytest.mark.parametrize(
+    ("policy", "master", "expected"),
+    [
+        ("conventional", "", ["a1"]),
+        ("conventional", "b1", ["b1"]),
+        ("conventional", NO_MASTER, []),
+        ("standalone", "", []),
+    ],
+)
+def test_the_first_broker_of_a_conventional_cluster_is_its_master_unless_the_test_says_otherwise(
+    policy, master, expected
+):
+    nodes = OwnSystem().plan(specs.build({"policy": policy, "pairs": 2, "master": master}))
+    assert [node.name for node in nodes if node.master] == expected
 
 
 def test_a_plan_has_pairs_of_master_and_slave():

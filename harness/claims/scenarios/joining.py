@@ -14,6 +14,7 @@ from harness.claims.scenarios.expectations import (
     Refuses,
 )
 from harness.claims.scenarios.scenario import Scenario
+from harness.interface import NO_MASTER
 
 _JOIN: Final = fault("late-start", 0.0, 5.0, "c1"), fault("late-start", 0.0, 7.0, "d1")
 _GROWN: Final = "heal:late-start-2", "heal"
@@ -97,7 +98,7 @@ SCENARIOS: Final = (
     _awaiting(
         "none",
         "as CV6-suspended, but no master is configured: brokers serve at once",
-        "",
+        NO_MASTER,
         *serving_at_once(5.0),
     ),
     _awaiting(

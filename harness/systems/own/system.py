@@ -139,6 +139,7 @@ class OwnSystem(AdminClients):
             for name in values
             if name.startswith(BROADCASTS)
         }
+        master = spec.master or "a1" if policy.has_master else ""
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -151,7 +152,7 @@ class OwnSystem(AdminClients):
                 after=policy.after(pair, number),
                 database=database,
                 commands=policy.commands,
-                master=policy.has_master and f"{pair}{number}" == spec.master,
+                master=f"{pair}{number}" == master,
                 broadcasts="group-address" in groups,
                 finds_by_files="jgroups-file" in groups,
             )
