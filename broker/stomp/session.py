@@ -380,18 +380,19 @@ class StompSession:
             self._commit_in_turn(transaction, receipt)
 
     def _commit_in_turn(self, transaction: Transaction, receipt: str | None) -> None:
-        room = TransactionRoom(self.engine.limits, self.engine.memory.pauses, transaction)
-        sends = bool(transaction.sends)
+        room = self._room_for(transaction)
         self._await_others(target for target, _ in transaction.sends)
-        if self._intake or (sends and self.engine.memory.must_wait(room)):
+        if self._intake or (room is not None and self.engine.memory.must_wait(room)):
             self._transactions.committing.append(transaction)
-            self._park(
-                room if sends else None,
-                transaction.size,
-                partial(self._commit_parked, transaction, receipt),
-            )
+            self._park(room, transaction.size, partial(self._commit_parked, transaction, receipt))
         else:
             self._commit_now(transaction, receipt)
+
+    def _room_for(self, transaction: Transaction) -> TransactionRoom | None:
+        """Return the room that a commit needs, None if it sends nothing."""
+        if not transaction.sends:
+            return None
+        return TransactionRoom(self.engine.limits, self.engine.memory.pauses, transaction)
 
     def _commit_parked(self, transaction: Transaction, receipt: str | None) -> None:
         self._transactions.committing.remove(transaction)
@@ -432,8 +433,15 @@ class StompSession:
         self._intake.park(commit.prepared, transaction.size, partial(self._decide, transaction, receipt))
 
     def _decide(self, transaction: Transaction, receipt: str | None) -> None:
-        """Commit a transaction over several brokers, if all others have prepared their parts."""
+        """Commit a transaction over several brokers, if all others have prepared their parts.
+
+        It waits for room once more, which others may have taken meanwhile.
+        """
         commit = self._transactions.preparing[transaction]
+        room = self._room_for(transaction)
+        if not commit.failure and room is not None and self.engine.memory.must_wait(room):
+            self._intake.park(room, transaction.size, partial(self._decide, transaction, receipt))
+            return
         failure = commit.failure or self._objection_to_commit(transaction)
         if failure:
             # The end of the connection undoes it.

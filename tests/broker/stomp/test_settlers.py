@@ -123,10 +123,10 @@ class Client:
         return said
 
 
-async def start():
+async def start(**settings):
     journal, recovered = await Journal.open(MemoryVolume(latency_s=0.001), "journal")
     gate = DurabilityGate(journal.synced)
-    parsed = config.validate({"broker": {"name": "b"}})
+    parsed = config.validate({"broker": {"name": "b"}, **settings})
     engine = Engine(
         journal, recovered, gate, EngineSettings.of(parsed, "b"), Seams(random.Random(1), lambda: 0.0)
     )
@@ -235,9 +235,9 @@ def test_a_commit_that_waited_keeps_its_place_before_what_came_behind_it():
 BESIDES = ["a send", "a second home", "a message of its own"]
 
 
-async def committing(besides):
+async def committing(besides, **settings):
     """A session that has said COMMIT, of a message of a home and of something besides."""
-    engine, client = await start()
+    engine, client = await start(**settings)
     engine.homes.deliver(Home("c"))
     if besides == "a second home":
         engine.homes.deliver(Home("d"))
@@ -301,5 +301,31 @@ def test_a_transaction_over_brokers_is_undone_when_it_cannot_be_committed(how, b
         assert "other" not in engine.queues
         assert len(engine.queues["q"]) == (besides == "a message of its own")
         assert not len(engine.transactions)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("lacks", ["room", "a resumed queue"])
+def test_a_transaction_over_brokers_waits_for_room_again_when_all_homes_have_prepared(lacks):
+    async def scenario():
+        limit = {"match": "other", "max-messages": 1}
+        engine, client, commit = await committing("a send", **{"address-settings": [limit]})
+        if lacks == "room":
+            engine.send("other", Message("other", b"destination:other\n", b"was faster"))
+        else:
+            engine.queue("other")
+            engine.pause_destination("other", ["producers"])
+        await client.hear()
+        commit.failure = ""
+        commit.prepared.set_result(None)
+        await client.hear()
+        assert not client.heard()
+        if lacks == "room":
+            await engine.purge("other")
+        else:
+            engine.resume_destination("other")
+        await client.hear()
+        assert client.heard() == ["end", "later"]
+        assert len(engine.queues["other"]) == 1
 
     run(scenario)
