@@ -52,6 +52,9 @@ class DestinationCommands:
                 _add(totals[target], counts)
             else:
                 totals[target] = _summary(engine, target, counts)
+        for target in engine.memory.pauses.targets():
+            if target not in totals:  # a topic without subscriptions
+                totals[target] = _summary(engine, target, QueueStatus(target, "", 0, 0, 0, 0, 0))
         return {"destinations": [totals[target] for target in sorted(totals)]}
 
     async def _durables(self, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,6 +102,8 @@ class DestinationCommands:
             )
         engine = self._live_engine(command)
         holders = [queue for queue in engine.holders_of(name) if _is_shown(queue)]
+        if command == "resume" and engine.memory.pauses.sides(name):
+            return engine, name, holders
         if not holders or (not _is_topic(name) and holders[0].subscription is not None):
             missing = "no subscription to topic" if _is_topic(name) else "no queue"
             raise RequestRefusedError(f"{missing} {name.removeprefix(TOPIC_PREFIX)!r} here")

@@ -118,6 +118,8 @@ class Memory:
         if queue is not None:
             return self._has_no_room(queue) or (forwarded and _refuses(queue))
         if name.startswith(TOPIC_PREFIX):
+            if not forwarded and self.pauses.find_paused((name,)):
+                return True
             holders = self._topics.bound(name) if forwarded else self._topics.holders(name)
             return any(map(self._has_no_room, holders)) or (forwarded and any(map(_refuses, holders)))
         if (keeper := self._keeper(name)) != name:

@@ -29,6 +29,10 @@ class Pauses:
         """Return the sides for which a destination is paused."""
         return self._sides.get(target, frozenset())
 
+    def targets(self) -> list[str]:
+        """Return the paused destinations."""
+        return [*self._sides]
+
     def pause(self, target: str, sides: Iterable[str]) -> None:
         """Pause a destination for these sides, too."""
         self._sides[target] = self.sides(target).union(sides)

@@ -112,6 +112,28 @@ def test_a_queue_is_paused_for_one_side_more_and_no_longer_when_it_was_deleted()
     run(scenario)
 
 
+def test_a_topic_that_is_paused_for_producers_takes_nothing_while_nobody_subscribes_to_it():
+    async def scenario():
+        async with Paused() as paused:
+            plain, committing, subscriber = [await paused.connect() for _ in range(3)]
+            await receipt(subscriber, "SUBSCRIBE", id="1", destination="/topic/t")
+            await paused.ask("pause", "/topic/t", sides=["producers"])
+            await receipt(subscriber, "UNSUBSCRIBE", id="1")
+            send(plain, "/topic/t")
+            await receipt(committing, "BEGIN", transaction="t")
+            committing.send("SEND", {"destination": "/topic/t", "transaction": "t"}, b"x")
+            committing.send("COMMIT", {"transaction": "t", "receipt": "sent"})
+            await nothing(plain)
+            await nothing(committing)
+            [one] = (await paused.ask("destinations"))["destinations"]
+            assert (one["name"], one["type"], one["state"]) == ("t", "topic", "PRODUCERS_PAUSED")
+            assert await paused.ask("resume", "/topic/t") == {"state": "RUNNING"}
+            for client in (plain, committing):
+                assert (await client.frame()).headers == {"receipt-id": "sent"}
+
+    run(scenario)
+
+
 def test_the_lists_show_queues_topics_and_durable_subscriptions():
     async def scenario():
         async with Paused() as paused:
