@@ -328,7 +328,10 @@ class Limits:
         return more > 0 and self.total.count + more > self.total.most
 
     def _demand(self, sends: Sends, transaction: Transaction | None) -> tuple[Counter[LimitedQueue], int]:
-        """Return how many messages these sends add to each queue that grows, and to all queues."""
+        """Return how many messages these sends add to each queue that grows, and to all queues.
+
+        What their transaction acknowledges of messages that are stored here is taken off.
+        """
         demand: Counter[LimitedQueue] = Counter()
         new = 0
         if any(self._repeats(target, message) for target, message in sends):
@@ -343,7 +346,7 @@ class Limits:
             queue = delivery.consumer.queue
             if delivery.settler is None and isinstance(queue, LimitedQueue):
                 demand[queue] -= 1
-        return +demand, new + demand.total()
+        return +demand, max(0, new + demand.total())
 
 
 class TransactionRoom:

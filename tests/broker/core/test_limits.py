@@ -222,6 +222,27 @@ def test_a_transaction_that_sends_to_several_queues_needs_room_in_the_broker_for
     run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
 
 
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_full_broker_has_room_for_what_a_transaction_moves_to_another_queue(behavior):
+    async def scenario(broker):
+        await fill(broker, LIMIT)
+        consumer = broker.consume(window=2)
+        await broker.settle()
+        held, limits = [*consumer.held], broker.engine.limits
+        too_much = transaction(*[message(str(n), "out") for n in range(2)], acknowledged=[held[0]])
+        refuses = behavior == "REJECT_NEWEST"
+        assert bool(limits.refusal(too_much.sends, too_much)) is refuses
+        assert limits.must_wait(too_much) == ("" if refuses else "out")
+        moved = transaction(message("moved", "out"), acknowledged=[held[1]])
+        assert (limits.must_wait(moved), limits.refusal(moved.sends, moved)) == ("", "")
+        broker.engine.commit(moved)
+        await broker.settle()
+        assert limits.total.count == LIMIT
+        assert texts(broker, "out") == ["moved"]
+
+    run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
+
+
 @pytest.mark.parametrize("behavior", BEHAVIORS[2:])
 def test_a_delayed_message_that_is_removed_is_never_due(behavior):
     async def scenario(broker):
