@@ -295,6 +295,29 @@ class Limits:
             return next((target for target, _ in transaction.sends if self._is_new(target)), "")
         return ""
 
+    def reason(self, target: str, transaction: Transaction | None = None) -> str:
+        """Return which limit a send to a destination waits for, or the commit of a transaction.
+
+        "" if it waits for none.
+        """
+        holder = self._queues.get(target)
+        holders = self._topics.holders(target) if holder is None else (holder,)
+        demand = Counter(queue for queue in holders if isinstance(queue, LimitedQueue))
+        in_all = 1
+        if transaction is not None:
+            demand, in_all = self._demand(transaction.sends, transaction)
+        total = self.total
+        all_queues = "all queues together have", total.count, total.most, "broker.max-messages"
+        for queue, more in demand.items():
+            if queue.must_wait(more, in_all):
+                if not queue.excess(more, 0):
+                    return _lacking(*all_queues, in_all, removes=queue.removes)
+                place, limit = f"{queue.name[:48]!r} has", "address-settings: max-messages"
+                return _lacking(place, queue.count, queue.most, limit, more, removes=queue.removes)
+        if self._is_new(target) and self._is_full_for(in_all):
+            return _lacking(*all_queues, in_all, removes=False)
+        return ""
+
     def enter(self, target: str, session: str) -> str:
         """Make a session a producer of a destination, or return why it may not be one."""
         most = self._addresses.settings(target.removeprefix(TOPIC_PREFIX)).max_producers
@@ -366,11 +389,23 @@ class TransactionRoom:
             return paused[0]
         return "" if self._limits is None else self._limits.must_wait(self._transaction)
 
+    def reason(self) -> str:
+        """Return which limit leaves no room, "" if none does."""
+        target = self.lacking()
+        return "" if self._limits is None else self._limits.reason(target, self._transaction)
+
 
 def _full(queue: str, count: int, limit: str, most: int) -> str:
     return (
         f"{queue[:64]!r} is full: {count} messages are stored, and {most} may be ({limit}): send again later"
     )
+
+
+def _lacking(place: str, count: int, most: int, limit: str, more: int, *, removes: bool) -> str:
+    text = f"{place} {count} messages, and may have {most} ({limit})"
+    if more > 1:
+        text += f"; {more} more are sent"
+    return text + "; too few wait that could be removed: clients hold the others" if removes else text
 
 
 def _never_fits(more: int, place: str, most: int) -> str:

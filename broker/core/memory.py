@@ -153,20 +153,21 @@ class Memory:
         if self._waiting:
             self._offer_soon()
 
-    def reason(self, name: str) -> str:
-        """Return what is full, for the log: who sends to that queue or topic waits for it."""
+    def reason(self, room: Room) -> str:
+        """Return what is full, for the log: who sends to that queue or topic, or commits, waits."""
         if self.disk_full:
             return "the disk is too full (broker.max-disk-usage)"
+        name = room if isinstance(room, str) else room.lacking()
         if paused := self.pauses.find_paused((name,)):
             return f"an administrator has paused {paused[0][:48]!r} for producers (brokerctl resume)"
-        queue = self.queues.get(name) or self.queues.get(self._keeper(name))
+        if not isinstance(room, str):
+            return room.reason()
+        if name not in self.queues:
+            name = self._keeper(name)
+        if self._limits is not None and (limit := self._limits.reason(name)):
+            return limit
+        queue = self.queues.get(name)
         for holder in self._topics.holders(name) if queue is None else (queue,):
-            if isinstance(holder, LimitedQueue) and holder.must_wait(1):
-                return (
-                    f"{holder.name!r} has {holder.count} messages (address-settings: max-messages "
-                    f"{holder.settings.max_messages}, limit-behavior {holder.settings.limit_behavior}; "
-                    f"broker.max-messages)"
-                )
             if holder.full:
                 return (
                     f"{holder.name!r} has {holder.size} bytes in memory (address-settings: max-size-bytes "

@@ -170,6 +170,6 @@ class Intake:
         elif queue is None or not self._memory.must_wait(queue):  # it waits for its turn alone
             self._timer = asyncio.get_running_loop().call_later(WAIT_TOLD_S, self._tell_of_wait)
         elif not isinstance(queue, str):
-            self._tell(f"a commit waits: {self._memory.reason(queue.lacking())}")
+            self._tell(f"a commit waits: {self._memory.reason(queue)}")
         else:
             self._tell(f"sends to {queue[:48]!r} wait: {self._memory.reason(queue)}")

@@ -9,6 +9,7 @@ from engines import Broker, settings
 from stored import stored
 
 from broker.core.identity import MessageId
+from broker.core.limits import TransactionRoom
 from broker.core.message import Message
 from broker.core.properties import Properties
 from broker.core.subscription import Subscription
@@ -241,6 +242,28 @@ def test_a_full_broker_has_room_for_what_a_transaction_moves_to_another_queue(be
         assert texts(broker, "out") == ["moved"]
 
     run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
+
+
+@pytest.mark.parametrize(
+    ("most", "target", "text"),
+    [
+        (-1, "q", "'q' has 4 messages, and may have 5 (address-settings: max-messages); 2 more are sent"),
+        (4, "new", "all queues together have 4 messages, and may have 4 (broker.max-messages)"),
+    ],
+)
+def test_the_log_says_which_limit_somebody_waits_for(most, target, text):
+    async def scenario(broker):
+        await fill(broker, LIMIT - 1)
+        memory = broker.engine.memory
+        if most < 0:
+            one = transaction(message("1"), message("2"))
+            room = TransactionRoom(broker.engine.limits, memory.pauses, one)
+        else:
+            room = target
+        assert memory.must_wait(room)
+        assert memory.reason(room) == text
+
+    run(scenario, replace(limited("FLOW_CONTROL"), max_messages=most))
 
 
 @pytest.mark.parametrize("behavior", BEHAVIORS[2:])
