@@ -332,6 +332,8 @@ class Engine:
         self.memory.pauses.resume(target)
         for queue in self.holders_of(target):
             self.memory.pauses.apply(queue)
+            if queue.settings.auto_delete_queues and not queue.client_consumers():
+                self._reaper.consider(queue)
         self.memory.look_again()
 
     def browse(self, queue: str | None = None) -> Browsing:

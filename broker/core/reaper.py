@@ -39,9 +39,10 @@ class Reaper:
         """It may have been used for the last time.
 
         Subscriptions and temporary queues, whose names begin with a slash, end when their owner
-        says so, and those of the change record when an administrator does.
+        says so, and those of the change record when an administrator does. A paused one is kept: a
+        new queue of its name would not be paused.
         """
-        if queue.idle and not queue.recorded and not queue.name.startswith((INTERNAL_PREFIX, "/")):
+        if _may_end(queue) and not queue.name.startswith((INTERNAL_PREFIX, "/")):
             due = asyncio.get_running_loop().time() + queue.settings.auto_delete_queues_delay / 1000
             self._count += 1
             self._idle[queue] = self._count
@@ -69,7 +70,7 @@ class Reaper:
             if self._idle.get(queue) != number:
                 continue  # it was used since
             del self._idle[queue]
-            if queue.idle and not queue.recorded and self._queues.get(queue.name) is queue:
+            if _may_end(queue) and self._queues.get(queue.name) is queue:
                 try:
                     self._remove(queue)
                 except JournalError:
@@ -78,3 +79,8 @@ class Reaper:
                     "queue %s is deleted: it is empty and has no consumers (auto-delete-queues)", queue.name
                 )
         self._arm()
+
+
+def _may_end(queue: Queue) -> bool:
+    """Return whether a queue may be deleted: it is idle, and neither recorded nor paused."""
+    return queue.idle and not (queue.recorded or queue.paused)

@@ -190,6 +190,22 @@ def test_what_a_transaction_settles_after_its_consumer_has_gone_frees_the_queue(
     run(scenario)
 
 
+def test_a_paused_queue_is_kept_until_it_is_resumed_so_that_it_stays_paused():
+    async def scenario():
+        broker = await Broker.start(made_of=settings(auto_delete_queues=True))
+        consumer = broker.consume()
+        broker.engine.pause_destination("q", ["producers"])
+        consumer.leave()
+        await asyncio.sleep(0.01)
+        assert names(broker) == ["q"]
+        assert broker.engine.memory.is_full("q")
+        broker.engine.resume_destination("q")
+        await asyncio.sleep(0.01)
+        assert names(broker) == []
+
+    run(scenario)
+
+
 def test_queues_are_kept_by_default():
     async def scenario():
         broker = await Broker.start()
