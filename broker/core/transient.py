@@ -55,7 +55,7 @@ class TransientQueues:
         """Return the queue that its owner has called ``name``; None if it is not kept here."""
         for queue, timer in self._kept.items():
             _, secret, tag = queue.name.rsplit("-", 2)
-            if tag == _tag(secret, client, name):
+            if tag == _tag(secret, client, name) and not queue.dropped:
                 timer.cancel()
                 del self._kept[queue]
                 return queue
@@ -68,5 +68,7 @@ class TransientQueues:
 
     def _expire(self, queue: Queue) -> None:
         del self._kept[queue]
+        if queue.dropped:
+            return  # an administrator has deleted it
         with contextlib.suppress(JournalError):  # it has failed, and says so itself
             self._end(queue)

@@ -8,10 +8,11 @@ OWNER = ("tester", "asker")
 
 
 class Named:
-    """A queue, of which only the name matters."""
+    """A queue, of which only the name matters, and whether it was deleted."""
 
     def __init__(self, name):
         self.name = name
+        self.dropped = False
 
 
 def queue(*, client=OWNER):
@@ -43,6 +44,21 @@ def test_a_queue_whose_owner_stays_away_ends_after_the_wait():
         await asyncio.sleep(0.05)
         assert ended == [kept]
         assert transient.take(OWNER, "answers") is None
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_was_deleted_meanwhile_is_not_ended_again_nor_given_to_its_owner():
+    async def scenario():
+        kept, again, ended = queue(), queue(), []
+        transient = TransientQueues(0.01, ended.append)
+        assert transient.keep(kept)
+        kept.dropped = True
+        assert transient.take(OWNER, "answers") is None
+        assert transient.keep(again)
+        assert transient.take(OWNER, "answers") is again
+        await asyncio.sleep(0.05)
+        assert not ended
 
     asyncio.run(scenario())
 
