@@ -46,8 +46,8 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV13-commit": without(
         "commits are not refused",
         "broker/stomp/session.py",
-        "            objection = self.engine.limits.refusal(transaction.sends, transaction)\n",
-        "            pass\n",
+        "objection if objection or limits is None else limits.refusal(transaction.sends, transaction)",
+        "objection",
         fails="0 commits certainly failed for that reason",
     ),
     "CV13-commit-none": _always(4, "commits failed for that reason", "REJECT_NEWEST"),
