@@ -50,6 +50,33 @@ _SLACK: Final = 1024
 Sends = Sequence[tuple[str, "Message"]]
 
 
+class Demand:
+    """What sends, those of a transaction with its acknowledgements, want room for.
+
+    It is counted once, because a commit that waits asks for room again and again.
+    """
+
+    __slots__ = ("freed", "lacking", "marked", "targets")
+
+    def __init__(self, sends: Sends, acknowledged: Iterable[Delivery] = ()) -> None:
+        self.targets = Counter(target for target, _ in sends)
+        self.marked = [send for send in sends if send[1].properties is not None and send[1].properties.once]
+        """Those with an id, which may repeat what was taken before."""
+        self.freed = Counter(
+            queue
+            for delivery in acknowledged
+            if delivery.settler is None and isinstance(queue := delivery.consumer.queue, LimitedQueue)
+        )
+        """How many messages that are stored here the transaction acknowledges."""
+        self.lacking: tuple[LimitedQueue | str, int, int] | None = None
+        """What had no room at the last look, and how much it lacked room for: see ``_lacks``."""
+
+    @classmethod
+    def of(cls, transaction: Transaction) -> Demand:
+        """Return what a transaction wants."""
+        return cls(transaction.sends, transaction.acknowledged)
+
+
 class StoredCount:
     """The number of messages in all queues, and the most there may be (``broker.max-messages``)."""
 
@@ -265,8 +292,11 @@ class Limits:
 
         What their transaction acknowledges leaves room for them.
         """
-        demand, in_all = self._demand(sends, transaction)
-        for queue, more in demand.items():
+        return self._refusal(Demand(sends, () if transaction is None else transaction.acknowledged))
+
+    def _refusal(self, demand: Demand) -> str:
+        growth, in_all = self._growth(demand)
+        for queue, more in growth.items():
             if queue.refuses_to_take(more, in_all):
                 if queue.excess(more, 0):
                     return _full(queue.name, queue.count, "address-settings: max-messages", queue.most)
@@ -275,40 +305,58 @@ class Limits:
                 return _never_fits(more, f"queue {queue.name[:64]!r}", queue.most)
         if in_all > self.total.most:
             return _never_fits(in_all, "the broker", self.total.most)
-        for target, _ in sends if self._is_full_for(in_all) else ():
-            if self._is_new(target) and self._refuses_new(target):
+        is_full = self._is_full_for(in_all)
+        for target, more in demand.targets.items() if growth or in_all else ():
+            if not ((more > 1 or is_full) and self._is_new(target)):
+                continue
+            settings = self._addresses.settings(target)
+            if more > _bound(settings.max_messages):
+                return _never_fits(more, f"queue {target[:64]!r}", settings.max_messages)
+            if is_full and settings.limit_behavior == "REJECT_NEWEST":
                 return _full(target, self.total.count, "broker.max-messages", self.total.most)
         return ""
 
-    def must_wait(self, transaction: Transaction) -> str:
+    def must_wait(self, demand: Demand) -> str:
         """Return a destination without room for what a transaction sends, "" if there is none.
 
         One that is to be refused does not wait.
         """
-        if not transaction.sends or self.refusal(transaction.sends, transaction):
+        if demand.lacking is not None and self._lacks(*demand.lacking):
+            return _name(demand.lacking[0])
+        demand.lacking = None
+        if self._refusal(demand):
             return ""
-        demand, in_all = self._demand(transaction.sends, transaction)
-        for queue, more in demand.items():
-            if queue.must_wait(more, in_all):
-                return queue.name
+        growth, in_all = self._growth(demand)
+        places: list[tuple[LimitedQueue | str, int]] = [*growth.items()]
         if self._is_full_for(in_all):
-            return next((target for target, _ in transaction.sends if self._is_new(target)), "")
+            places += [(target, 1) for target in demand.targets if self._is_new(target)]
+        for place, more in places:
+            if self._lacks(place, more, in_all):
+                if not any(target.startswith(TOPIC_PREFIX) for target in demand.targets):
+                    demand.lacking = place, more, in_all  # which other subscriptions do not change
+                return _name(place)
         return ""
 
-    def reason(self, target: str, transaction: Transaction | None = None) -> str:
-        """Return which limit a send to a destination waits for, or the commit of a transaction.
+    def _lacks(self, place: LimitedQueue | str, more: int, in_all: int) -> bool:
+        """Return whether a queue, or one that is to be made, has no room."""
+        if isinstance(place, str):
+            return self._is_new(place) and self._is_full_for(in_all)
+        return not place.dropped and place.must_wait(more, in_all)
+
+    def reason(self, target: str, demand: Demand | None = None) -> str:
+        """Return which limit a send to a destination waits for, or a commit with this ``demand``.
 
         "" if it waits for none.
         """
         holder = self._queues.get(target)
         holders = self._topics.holders(target) if holder is None else (holder,)
-        demand = Counter(queue for queue in holders if isinstance(queue, LimitedQueue))
+        growth = Counter(queue for queue in holders if isinstance(queue, LimitedQueue))
         in_all = 1
-        if transaction is not None:
-            demand, in_all = self._demand(transaction.sends, transaction)
+        if demand is not None:
+            growth, in_all = self._growth(demand)
         total = self.total
         all_queues = "all queues together have", total.count, total.most, "broker.max-messages"
-        for queue, more in demand.items():
+        for queue, more in growth.items():
             if queue.must_wait(more, in_all):
                 if not queue.excess(more, 0):
                     return _lacking(*all_queues, in_all, removes=queue.removes)
@@ -350,49 +398,48 @@ class Limits:
     def _is_full_for(self, more: int) -> bool:
         return more > 0 and self.total.count + more > self.total.most
 
-    def _demand(self, sends: Sends, transaction: Transaction | None) -> tuple[Counter[LimitedQueue], int]:
-        """Return how many messages these sends add to each queue that grows, and to all queues.
-
-        What their transaction acknowledges of messages that are stored here is taken off.
-        """
-        demand: Counter[LimitedQueue] = Counter()
+    def _growth(self, demand: Demand) -> tuple[Counter[LimitedQueue], int]:
+        """Return how many messages more each queue that grows would have, and all together."""
+        growth: Counter[LimitedQueue] = Counter()
+        if any(self._repeats(target, message) for target, message in demand.marked):
+            return growth, 0  # nothing of it is stored
         new = 0
-        if any(self._repeats(target, message) for target, message in sends):
-            return demand, 0  # nothing of it is stored
-        for target, _ in sends:
-            new += self._is_new(target)
+        for target, count in demand.targets.items():
             queue = self._queues.get(target)
+            if queue is None and target[0] != "/":
+                new += count
             for holder in self._topics.holders(target) if queue is None else (queue,):
                 if isinstance(holder, LimitedQueue):
-                    demand[holder] += 1
-        for delivery in () if transaction is None else transaction.acknowledged:
-            queue = delivery.consumer.queue
-            if delivery.settler is None and isinstance(queue, LimitedQueue):
-                demand[queue] -= 1
-        return +demand, max(0, new + demand.total())
+                    growth[holder] += count
+        growth.subtract(demand.freed)
+        return +growth, max(0, new + growth.total())
 
 
 class TransactionRoom:
     """The room for all that a transaction sends, for which its commit waits."""
 
-    __slots__ = ("_limits", "_pauses", "_transaction")
+    __slots__ = ("_demand", "_limits", "_pauses")
 
     def __init__(self, limits: Limits | None, pauses: Pauses, transaction: Transaction) -> None:
         self._limits = limits
         self._pauses = pauses
-        self._transaction = transaction
+        self._demand = Demand.of(transaction)
 
     def lacking(self) -> str:
         """Return a destination that is paused for producers or has no room, "" if there is none."""
-        paused = self._pauses.find_paused(target for target, _ in self._transaction.sends)
+        paused = self._pauses.find_paused(self._demand.targets)
         if paused:
             return paused[0]
-        return "" if self._limits is None else self._limits.must_wait(self._transaction)
+        return "" if self._limits is None else self._limits.must_wait(self._demand)
 
     def reason(self) -> str:
         """Return which limit leaves no room, "" if none does."""
         target = self.lacking()
-        return "" if self._limits is None else self._limits.reason(target, self._transaction)
+        return "" if self._limits is None else self._limits.reason(target, self._demand)
+
+
+def _name(place: LimitedQueue | str) -> str:
+    return place if isinstance(place, str) else place.name
 
 
 def _full(queue: str, count: int, limit: str, most: int) -> str:
