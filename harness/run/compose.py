@@ -241,10 +241,12 @@ def compose(
         nemesis.registry.get(name)
     nodes = system.plan(spec)
     if spec.master not in ("", NO_MASTER) and not any(node.master for node in nodes):
-        names = ", ".join(node.name for node in nodes)
+        names = [node.name for node in nodes]
         raise UsageError(
-            f"--master {spec.master}: it is no node of this test ({names}), or brokers of system "
-            f"{system.name} with policy {spec.policy} have no master broker"
+            f"--master {spec.master}: brokers of system {system.name} with policy {spec.policy} have no "
+            "master broker"
+            if spec.master in names
+            else f"--master {spec.master}: no node of this test has that name: {', '.join(names)}"
         )
     workloads.placement.check(spec, nodes, workloads.registry.workloads_at_home(spec, system.dialect))
     if spec.environment == "attached" and spec.attached is None:

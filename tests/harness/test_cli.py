@@ -79,7 +79,7 @@ def run(capsys, *words):
         (["--master", "a1"], "with policy replication have no master broker"),
         (
             ["--policy", "conventional", "--pairs", "2", "--master", "c1"],
-            "--master c1: it is no node of this test (a1, b1)",
+            "--master c1: no node of this test has that name: a1, b1",
         ),
         (["--chain"], "--chain: brokers of system own with policy replication cannot form a chain"),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
