@@ -26,6 +26,7 @@ import msgspec
 
 from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.admin_destinations import DestinationCommands
+from broker.cluster.membership import Membership
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, Entity, key_of
@@ -208,13 +209,13 @@ class AdminServer(Desk):
                 }
                 for member in sorted(members.values(), key=lambda member: member.name)
             ]
-            + self._never_met({member.connector for member in members.values()}),
+            + self._never_met(membership, {member.connector for member in members.values()}),
         }
 
-    def _never_met(self, connectors: Collection[str]) -> list[dict[str, Any]]:
-        """Return the brokers of the broker-list that have none of these connectors."""
-        section = self._policy.config.ha_policy.conventional
-        listed = () if section is None else section.broker_list
+    def _never_met(self, membership: Membership, connectors: Collection[str]) -> list[dict[str, Any]]:
+        """Return the brokers of the present broker-list that have none of these connectors."""
+        is_conventional = self._policy.config.ha_policy.conventional is not None
+        listed = membership.neighbours.static if is_conventional else ()
         return [
             {"name": None, "role": None, "node-id": None, "connector": address, "linked": False}
             for address in sorted(set(listed).difference(connectors))

@@ -45,7 +45,8 @@ class Neighbours:
         self, config: BrokerConfig, section: ClusterSection, seams: Seams, own: Callable[[], m.Member]
     ) -> None:
         self._shared = {**_shared(section), **config.ha_policy.shared}
-        self._static = section.static_connectors
+        self.static = section.static_connectors
+        """The addresses of the brokers that are listed now."""
         self.terms = Terms(
             user=section.cluster_user,
             password=section.cluster_password,
@@ -85,7 +86,7 @@ class Neighbours:
 
     def _is_listed(self, address: str) -> bool:
         """Return whether the topology has a link with the broker at this address."""
-        return not self._section.allow_direct_connections_only or address in self._static
+        return not self._section.allow_direct_connections_only or address in self.static
 
     def refusal(self, member: m.Member, shared: Mapping[str, str]) -> str:
         """Return why a broker that knows the password is refused all the same, or "".
@@ -131,7 +132,7 @@ class Neighbours:
                 f"cluster address {section.host}:{section.port} cannot listen: {error.strerror or error};"
                 " is another broker running there? (cluster.port)"
             ) from None
-        for address in self._static:
+        for address in self.static:
             self.dial(address)
 
     async def _check_target(self, address: str, target: tuple[str, int]) -> None:
@@ -242,9 +243,9 @@ class Neighbours:
 
     def forget(self, address: str) -> None:
         """Stop dialling the broker at an address, unless it is a static connector."""
-        if address not in self._static:
+        if address not in self.static:
             peer = self._peers.pop(address, None)
-            if peer is not None and peer.address not in self._static:
+            if peer is not None and peer.address not in self.static:
                 peer.retire()
 
     def relist(self, connectors: tuple[str, ...], shared: Mapping[str, str]) -> None:
@@ -253,8 +254,8 @@ class Neighbours:
         Links with brokers that stay go on. New ones are dialled, and those that are no longer
         listed are told so, and refused from now on.
         """
-        removed = set(self._static) - set(connectors)
-        self._static = connectors
+        removed = set(self.static) - set(connectors)
+        self.static = connectors
         self._shared |= shared
         for address in sorted(removed):
             self._part_from(address, f"{address} is no longer in the list of brokers of {self._own().name}")

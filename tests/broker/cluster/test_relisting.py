@@ -1,15 +1,18 @@
 """The list of brokers is read again while a conventional cluster serves."""
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from members import Hub, linked, until
 
 from broker import config
+from broker.admin import AdminServer
 from broker.config import ConfigurationError
 from broker.policies.conventional.reloading import Reloading
 from broker.policies.policy import RequestRefusedError
+from broker.sections import AdminSection
 
 LIST = "ha-policy.conventional.broker-list"
 
@@ -77,6 +80,24 @@ def test_one_broker_tells_all_and_links_of_brokers_that_stay_go_on():
             await until(lambda: linked(a.member) == {"b", "d"}, "and all with d")
             assert a.member.neighbours.link_to("b") is link
             assert a.member.neighbours.terms.shared[LIST] == "a:61616, b:61616, d:61616"
+
+    asyncio.run(scenario())
+
+
+def test_brokerctl_lists_the_brokers_of_the_new_list():
+    async def scenario():
+        async with Hub() as hub:
+            a = await Site(hub, "a", "abc").start()
+            policy = SimpleNamespace(
+                config=a.file, membership=a.member, details=lambda: {"policy": "conventional"}, commands={}
+            )
+            server = AdminServer(AdminSection(), "a", policy, asyncio.Event(), None, None)
+            for brokers in ("abc", "abd"):
+                a.write(brokers)
+                await a.reloading.reload({})
+                answer = await server._commands["brokers"]({})
+                addresses = [one["connector"].partition(":")[0] for one in answer["brokers"]]
+                assert addresses == [*brokers]
 
     asyncio.run(scenario())
 
