@@ -376,7 +376,7 @@ def _shared_entity(engine: Engine, name: str) -> Entity | None:
         return None
     if queue.subscription is not None and queue.subscription.durable:
         return SUBSCRIPTION, key_of(queue.subscription.key)
-    return (DESTINATION, name) if queue.recorded and changes.has_master else None
+    return (DESTINATION, name) if queue.made is not None and changes.has_master else None
 
 
 def _flag(request: Mapping[str, Any], key: str, *, default: bool = False) -> bool:

@@ -20,12 +20,16 @@ before a host gets anything, a record of the journal (HOST) names it, until it h
 everything. A start gives nothing out until each host with a record has greeted us, or the longest
 lease is over.
 
-A queue that is not here yet is consumed as soon as it is made: a host's wish makes none. What ends
-with its client (a temporary queue, or a subscription that is not durable) is made at once, and ends
-with the consumer. A temporary queue also outlives the link, and this broker's restart, until the
-host has told us of all its consumers: replies in it were acknowledged. A reply to one that is not
-here makes it: the host may have made it a moment ago, and says if it has ended. A subscription that
-is not durable ends when the lease does.
+A queue that is not here yet is consumed as soon as it is made: a host's wish makes none. A durable
+subscription is made by the change record alone. If one of the two brokers is behind the other in
+that record, they may mean different entities of one name: then the consumer waits, too, because
+what the former one has left is for nobody.
+
+What ends with its client (a temporary queue, or a subscription that is not durable) is made at
+once, and ends with the consumer. A temporary queue also outlives the link, and this broker's
+restart, until the host has told us of all its consumers: replies in it were acknowledged. A reply
+to one that is not here makes it: the host may have made it a moment ago, and says if it has ended.
+A subscription that is not durable ends when the lease does.
 """
 
 from __future__ import annotations
@@ -126,7 +130,7 @@ class HomeService:
         self._lost: dict[Host, None] = {}
         """Those whose link has ended, and who may still hold messages."""
         self._wanted: dict[str, dict[RemoteConsumer, None]] = {}
-        """Queue that is not here -> the consumers that wait for it."""
+        """Queue that is not here, or is another one of that name -> the consumers that wait."""
         self._passing: dict[str, str] = {}
         """The queue of each subscription that ends with its client -> the host of the client."""
         self._expected = set(engine.hosts)
@@ -144,7 +148,6 @@ class HomeService:
         handlers[m.RemoteGiveBack] = self._given_back
         handlers[m.RemoteResume] = self._resumed
         handlers[m.RemoteEnd] = self._ended
-        handlers[m.DropRequest] = self._dropped
         handlers[m.ReplyUnwanted] = self._unwanted
         handlers[m.BlobTaken] = self._blob_taken
         membership.on_unlinked.append(self._unlinked)
@@ -330,36 +333,28 @@ class HomeService:
             return  # the broker ends, and says why
         if reason:
             link.send(m.RemoteGone(number, reason))
-        else:
+        elif remote.consumer is not None or not _is_recorded(remote.request):
             engine = self._engine
             engine.gate.when_durable(
                 engine.journal.last_sequence, lambda: link.send(m.RemoteConsumed(number))
             )
 
     def _attach(self, remote: RemoteConsumer) -> str:
-        """Let a remote consumer consume; return why it may not, or ""."""
+        """Let a remote consumer consume, now or later; return why it may not, or ""."""
         engine, request = self._engine, remote.request
         selector = compile_selector(request.selector) if request.selector else None
-        if request.subscription is not None:
-            known = engine.queues.get(request.subscription.queue)
-            if request.subscription.durable:
-                known = engine.topics.named(request.subscription.key)
-            if known is not None and known.consumers and not request.subscription.shared:
-                if not request.claims:
-                    return f"{request.subscription} has a consumer already"
-                self._displace(known, remote.host.name)
-            if known is None or request.subscription.durable:
-                known = engine.bind(request.subscription, f"at broker {remote.host.name}")
-            name = known.name
-            if not request.subscription.durable:
-                self._passing[name] = remote.host.name
-        else:
-            name = request.queue
-            if name not in engine.queues and not name.startswith(TEMPORARY_PREFIX):
-                self._wanted.setdefault(name, {})[remote] = None
-                return ""
+        queue = self._queue_for(request)
+        if queue is None:
+            self._wanted.setdefault(_wanted_name(request), {})[remote] = None
+            return ""
+        if request.subscription is not None and not request.subscription.shared and queue.consumers:
+            if not request.claims:
+                return f"{request.subscription} has a consumer already"
+            self._displace(queue, remote.host.name)
+        if request.subscription is not None and not request.subscription.durable:
+            self._passing[queue.name] = remote.host.name
         remote.consumer = engine.subscribe(
-            name,
+            queue.name,
             remote.deliver,
             window=request.window,
             gone=remote.gone,
@@ -367,14 +362,30 @@ class HomeService:
         )
         return ""
 
+    def _queue_for(self, request: m.RemoteConsume) -> Queue | None:
+        """Return the queue that a host means; None while it is not here."""
+        engine, subscription = self._engine, request.subscription
+        if subscription is None and request.queue.startswith(TEMPORARY_PREFIX):
+            return engine.queue(request.queue)
+        queue = engine.queues.get(_wanted_name(request))
+        if subscription is not None and subscription.durable:
+            queue = engine.topics.named(subscription.key)
+            if queue is not None and not (queue.subscription and queue.subscription.is_as(subscription)):
+                return None
+        elif subscription is not None and queue is None:
+            return engine.bind(subscription)
+        if queue is not None and queue.made is not None and request.made not in (None, queue.made):
+            return None
+        return queue
+
     def _queue_made(self, name: str) -> None:
         node_id = node_of_temporary(name) if name.startswith(TEMPORARY_PREFIX) else ""
         for host in self._hosts.values() if node_id else ():
             if host.node_id == node_id:
                 host.link.send(m.ReplyWaits(name))
         for remote in self._wanted.pop(name, ()):
-            if remote.consumer is None:
-                self._attach(remote)
+            if self._hosts.get(remote.host.link) is remote.host:  # else its link has ended
+                self._consume_for(remote)
 
     def _displace(self, queue: Queue, by: str) -> None:
         """End the consumers of a subscription: a client at another broker claims it."""
@@ -418,10 +429,11 @@ class HomeService:
 
     def _end(self, remote: RemoteConsumer) -> None:
         """End a consumer; what transactions do not hold goes back."""
-        if waiting := self._wanted.get(remote.request.queue):
+        name = _wanted_name(remote.request)
+        if waiting := self._wanted.get(name):
             waiting.pop(remote, None)
             if not waiting:
-                del self._wanted[remote.request.queue]
+                del self._wanted[name]
         if remote.consumer is not None:
             self._engine.unsubscribe(remote.consumer)
             remote.consumer = None
@@ -431,17 +443,6 @@ class HomeService:
         queue = self._engine.queues.get(message.queue)
         if link in self._hosts and queue is not None and queue.name.startswith(TEMPORARY_PREFIX):
             self._drop(queue)
-
-    def _dropped(self, link: ClusterLink, message: m.DropRequest) -> None:
-        try:
-            queue = self._engine.topics.named(message.subscription.key)
-            if queue is not None:
-                self._drop(queue)
-            self._engine.gate.when_durable(
-                self._engine.journal.last_sequence, partial(_answer, link, message)
-            )
-        except (DemotedError, JournalError):
-            return  # the broker ends, and says why
 
     def _find(self, link: ClusterLink, number: int) -> tuple[Host | None, RemoteConsumer | None]:
         host = self._hosts.get(link)
@@ -502,7 +503,7 @@ class HomeService:
         """Forget consumers that have ended, and held these last."""
         for number in dict.fromkeys(number for number, _ in named):
             remote = host.consumers[number]
-            is_waiting = remote in self._wanted.get(remote.request.queue, ())
+            is_waiting = remote in self._wanted.get(_wanted_name(remote.request), ())
             if not (remote.consumer or remote.taken or remote.superseded or is_waiting):
                 del host.consumers[number]
 
@@ -620,6 +621,16 @@ class _Sender:
                 m.Envelope.of(message, engine.settings.node_id),
             )
         )
+
+
+def _wanted_name(request: m.RemoteConsume) -> str:
+    """Return the name that the queue has when the cluster makes it now."""
+    return request.queue if request.subscription is None else request.subscription.queue
+
+
+def _is_recorded(request: m.RemoteConsume) -> bool:
+    """Return whether a host consumes a durable subscription of the change record."""
+    return request.made is not None and request.subscription is not None
 
 
 def _answer(link: ClusterLink, request: m.Request, reason: str = "") -> None:

@@ -50,7 +50,6 @@ from broker.core.engine import Engine
 from broker.core.groups import Lane
 from broker.core.message import Message
 from broker.core.queue import Queue
-from broker.core.subscription import Subscription
 from broker.core.two_phase import TransactionId
 from broker.storage.blobs import Blob, BlobWriter
 from broker.storage.errors import JournalError
@@ -164,7 +163,9 @@ class ConsumerParts:
         consumer = self.consumer
         queue = consumer.queue
         selector = "" if consumer.selector is None else consumer.selector.text
-        return m.RemoteConsume(self.number, queue.name, queue.subscription, selector, consumer.window, claims)
+        return m.RemoteConsume(
+            self.number, queue.name, queue.subscription, queue.made, selector, consumer.window, claims
+        )
 
     def arrived(self, part: HomePart) -> None:
         """Give the client what has come, if it has room; behind the dispatch of our own queue."""
@@ -687,18 +688,6 @@ class LinkedHomes:
     def claim(self, queue: Queue) -> None:
         """See ``Homes``."""
         self._service.claim(queue)
-
-    def drop(self, subscription: Subscription) -> asyncio.Future[None] | None:
-        """See ``Homes``."""
-        answers = [
-            home.link.ask(m.DropRequest(home.link.number(), subscription))
-            for home in self._homes.values()
-            if home.link.is_open
-        ]
-        for answer in answers:
-            answer.add_done_callback(_heard)
-            answer.add_done_callback(lambda _: self._look_at_waits())
-        return self._wait(lambda: all(answer.done() for answer in answers))
 
     def knows(self, node_id: str) -> bool:
         """Return whether the node belongs to the cluster: a reply for it can be kept."""

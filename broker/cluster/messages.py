@@ -417,20 +417,28 @@ class RemoteConsume(LinkMessage, frozen=True):
     """A consumer of the host wants the messages of a queue, or of a subscription to a topic.
 
     ``consumer`` is its number, unique in the life of the host. It holds ``window`` messages of the
-    home at the most. A subscription is made at the home if it is not there. If ``claims``, a client
-    has just asked for it, and the consumer takes the place of one that is there.
+    home at the most. ``made`` is the place of the change that made the queue at the host, None if
+    the change record does not have it there. If the home has another one under that name, or none,
+    the consumer waits. Only a subscription that is not durable is made at the home if it is not
+    there. If ``claims``, a client has just asked for it, and the consumer takes the place of one
+    that is there.
     """
 
     consumer: int
     queue: Annotated[str, Meta(min_length=1)]
     subscription: Subscription | None
+    made: tuple[str, int] | None
     selector: str
     window: Annotated[int, Meta(ge=0)]
     claims: bool
 
 
 class RemoteConsumed(LinkMessage, frozen=True):
-    """The home has the consumer; its subscription is durable if that was asked for."""
+    """The home has the consumer.
+
+    For a queue that is not there, or is another one, this is said at once. For a durable
+    subscription of the change record it is said when that has made it at the home.
+    """
 
     consumer: int
 
@@ -564,12 +572,6 @@ class ReplyUnwanted(LinkMessage, frozen=True):
     """That temporary queue has ended."""
 
     queue: str
-
-
-class DropRequest(Request, frozen=True):
-    """A client has ended its durable subscription: the home's part is to end, too."""
-
-    subscription: Subscription
 
 
 # -------------------------------------------------------------------------------------------- votes
@@ -842,7 +844,7 @@ Any = (
     | LiveStopped | HandOver | BackupLeaving
     | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
-    | RemotePaused | ReplyWaits | ReplyUnwanted | DropRequest
+    | RemotePaused | ReplyWaits | ReplyUnwanted
     | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
     | ChangeAnswer | ClientsClaimed
     | PrepareRequest | DecisionRequest | OutcomeRequest | OutcomeAnswer

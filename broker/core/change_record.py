@@ -65,7 +65,7 @@ class ChangeRecord:
                 self.head, self._head_id = msgspec.msgpack.decode(record.data, type=Head), record.id
             elif record.kind == RESTORED:
                 restored.append((record.id, msgspec.msgpack.decode(record.data, type=Backup)))
-        self._mark()
+        self._mark(self.changes.values())
         if restored:
             self._adopt(restored)
 
@@ -250,7 +250,7 @@ class ChangeRecord:
         self.head, self._head_id = head, journal.next_id()
         written.append(Operation(ADD, CHANGE_HEAD, self._head_id, msgspec.msgpack.encode(head)))
         self.written = self._engine.change([*dropped], names, subscriptions, written)
-        self._mark()
+        self._mark(last.values())
         return losses
 
     def _queue(self, entity: Entity) -> Queue | None:
@@ -276,10 +276,10 @@ class ChangeRecord:
         subscription = queue.subscription
         return subscription is None or not subscription.is_as(decode_subscription(change.value.encode()))
 
-    def _mark(self) -> None:
-        """Let no recorded queue be deleted because nobody uses it."""
-        for change in self.entities:
-            if change.kind == DESTINATION:
-                queue = self._engine.queues.get(change.key)
-                if queue is not None:
-                    queue.recorded = True
+    def _mark(self, changes: Iterable[Change]) -> None:
+        """Let queues know by which changes they were made."""
+        for change in changes:
+            queue = None if change.value is None else self._queue(change.entity)
+            if queue is not None and queue.made != change.place:
+                queue.made = change.place
+                self._engine.observe_queue(queue.name)

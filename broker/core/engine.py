@@ -200,9 +200,13 @@ class Engine:
             queue_id = self.journal.next_id()
             self.journal.append((Operation(ADD, QUEUE, queue_id, name.encode()),))
             queue = self._add_queue(name, queue_id)
-            for observer in self.queue_observers:
-                observer(name)
+            self.observe_queue(name)
         return queue
+
+    def observe_queue(self, name: str) -> None:
+        """Tell observers that a queue was made, here or by a change of the whole cluster."""
+        for observer in self.queue_observers:
+            observer(name)
 
     def bind(self, subscription: Subscription, user: str = "") -> Queue:
         """Return the queue of a subscription, which is made, durably, if it is not there.
@@ -298,21 +302,15 @@ class Engine:
         entry = [*operations]
         for queue in dropped:
             entry += self._ending(queue)
-        made: list[str] = []
         for name in names:
             queue_id = self.journal.next_id()
             entry.append(Operation(ADD, QUEUE, queue_id, name.encode()))
             self._add_queue(name, queue_id)
-            made.append(name)
         for subscription in subscriptions:
             queue_id = self.journal.next_id()
             entry.append(self._adding(queue_id, subscription))
             self._add_queue(subscription.queue, queue_id, subscription)
-        sequence = self.journal.append(entry)
-        for name in made:
-            for observer in self.queue_observers:
-                observer(name)
-        return sequence
+        return self.journal.append(entry)
 
     def holders_of(self, target: str) -> Collection[Queue]:
         """Return the queue of that name, or those of all subscriptions of ``/topic/NAME``."""

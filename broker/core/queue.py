@@ -108,8 +108,8 @@ class Queue:
         "_alarm", "_budget", "_client_consumers", "_departed", "_due", "_early", "_expired", "_expiry",
         "_last_place", "_limit", "_plain", "_purges", "_redistributors", "_scheduled", "_selectors",
         "_unowned", "_with_work", "also", "backlog", "changes_expiry", "consumers", "delivers", "dropped",
-        "expiring", "filtering", "forwards", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "page_bytes", "pager", "paging", "prepared", "recorded", "rotation", "settings", "size", "slack",
+        "expiring", "filtering", "forwards", "handed_over", "id", "lanes", "made", "may_dispatch", "messages",
+        "name", "page_bytes", "pager", "paging", "prepared", "rotation", "settings", "size", "slack",
         "subscription", "takes_sends", "unattended_since", "wants",
     )  # fmt: skip
 
@@ -153,8 +153,11 @@ class Queue:
         """What of its topic comes here; None: everything."""
         self.dropped = False
         """It is no more, but for what is in it."""
-        self.recorded = False
-        """True for a destination of the change record, which stays although nobody uses it."""
+        self.made: tuple[str, int] | None = None
+        """The place of the change that made it, if the change record has it.
+
+        It stays although nobody uses it. Brokers whose places differ mean different entities.
+        """
         self.takes_sends = self.delivers = True
         """False while an administrator has paused it: see ``core.pauses``."""
         self.paging = False

@@ -12,7 +12,7 @@ from broker.core.addresses import INTERNAL_PREFIX, AddressBook, is_store_and_for
 from broker.core.consumer import Part, QueueConsumer, Settler
 from broker.core.message import Message
 from broker.core.open_transactions import TransactionBounds
-from broker.core.subscription import TEMPORARY_PREFIX, Subscription, node_of_temporary
+from broker.core.subscription import TEMPORARY_PREFIX, node_of_temporary
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -99,13 +99,6 @@ class Homes(Protocol):
 
     def claim(self, queue: Queue) -> None:
         """End the consumers that other brokers have for a subscription: a client here claims it."""
-        ...
-
-    def drop(self, subscription: Subscription) -> asyncio.Future[None] | None:
-        """End the parts of a durable subscription at other brokers; None if there are none.
-
-        The future is done when all linked ones have answered, or after the ``call-timeout``.
-        """
         ...
 
 

@@ -224,11 +224,11 @@ class ChangeRecordMachine(LoopMachine):
         for entity, (value, place) in broker.entities.items():
             queue = broker.queue(entity)
             assert queue is not None, f"{broker.name} lacks {entity}"
-            assert queue.recorded is (entity[0] == DESTINATION)
+            assert queue.made == place
             if value:
                 assert value_of(queue.subscription) == value
             places = {one.message.body.decode() for one in stored(broker.engine, queue.name)}
             assert places <= {repr(place)}, f"{entity} of {place} has messages of {places}"
         for name in QUEUES:
             queue = broker.engine.queues.get(name)
-            assert queue is None or not queue.recorded or (DESTINATION, name) in broker.entities
+            assert queue is None or queue.made is None or (DESTINATION, name) in broker.entities

@@ -129,7 +129,7 @@ class Broker:
         for change in self.record.entities:
             if change.kind == "destination":
                 queue = self.engine.queues.get(change.key)
-                found[change.entity] = change.place, queue is not None and queue.recorded
+                found[change.entity] = change.place, queue is not None and queue.made == change.place
             else:
                 named = {str(list(one.key)): one for one in self.engine.topics.durable}
                 found[change.entity] = change.place, named.get(str(msgspec.json.decode(change.key)))

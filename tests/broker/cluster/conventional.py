@@ -15,6 +15,8 @@ from stateful.pipe import Pipe
 from broker.cluster import messages as m
 from broker.cluster.home_model import HomeModel
 from broker.cluster.link import ClusterLink, Terms
+from broker.core.change_record import ChangeRecord
+from broker.core.changes import SUBSCRIPTION, Change, Head, RequestId, key_of, value_of
 from broker.core.consumer import Part
 
 TTL_S = 2.0
@@ -124,7 +126,14 @@ class Broker:
         self.membership = Membership(self, self.lives)
         self.model = self.engine.router = HomeModel(self.membership)
         self.model.attach(self.engine)
+        self.record = ChangeRecord(self.engine, ())
         self.is_up = True
+
+    def apply(self, number, subscription, *, drops=False):
+        """Make or drop a durable subscription, by the change of that number."""
+        value = None if drops else value_of(subscription)
+        change = Change("i", number, RequestId("m", 1, number), SUBSCRIPTION, key_of(subscription.key), value)
+        self.record.take(Head("i", sequence=number), [change])
 
     async def kill(self):
         """End without a word; the others hear of it if the network tells them."""

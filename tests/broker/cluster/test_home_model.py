@@ -282,7 +282,10 @@ def test_a_home_that_restarts_gives_nothing_out_while_hosts_of_its_last_life_may
 def test_subscriptions_get_what_each_broker_took_also_after_the_link_was_lost():
     async def scenario(cluster, a, b):
         passing = b.engine.bind(Subscription("t", "passing"))
-        lasting = b.engine.bind(Subscription("t", "lasting", "client", durable=True))
+        durable = Subscription("t", "lasting", "client", durable=True)
+        for broker in (b, a):
+            broker.apply(1, durable)
+        lasting = b.engine.topics.named(durable.key)
         clients = [b.consume(queue.name, window=9) for queue in (passing, lasting)]
         told = b.engine.news.told()
         assert told is not None
@@ -307,9 +310,40 @@ def test_subscriptions_get_what_each_broker_took_also_after_the_link_was_lost():
         await rest()
         assert passing.name not in a.engine.queues
         assert a.stored(lasting.name) == ["later"]
-        b.engine.drop(lasting)
-        await b.engine.homes.drop(lasting.subscription)
-        assert lasting.name not in a.engine.queues
+
+    run(scenario)
+
+
+def test_a_consumer_waits_for_the_change_that_made_its_subscription_and_gets_nothing_of_others():
+    async def scenario(_, home, host):
+        subscription = Subscription("t", "s", "client", durable=True)
+        name = subscription.queue
+        for broker in (home, host):
+            broker.apply(1, subscription)
+        await home.send("former", queue="/topic/t")
+        host.apply(2, subscription, drops=True)
+        host.apply(3, subscription)
+        client = host.consume(name)  # of another subscription of that name: its home is behind
+        told = host.engine.news.told()
+        await rest(1)
+        assert (client.got, client.reason, told.done()) == ([], "", False)
+        home.apply(2, subscription, drops=True)
+        await rest()
+        assert name not in home.engine.queues
+        assert not told.done()
+        home.apply(3, subscription)
+        await rest()
+        assert told.done()
+        await home.send("m", queue="/topic/t")
+        await rest()
+        assert (client.got, client.reason) == (["m"], "")
+        client.leave()
+        for number in (4, 5):
+            home.apply(number, subscription, drops=number == 4)
+        await home.send("later", queue="/topic/t")
+        behind = host.consume(name)  # of the one that the home has dropped
+        await rest(1)
+        assert (behind.got, behind.reason) == ([], "")
 
     run(scenario)
 
@@ -317,12 +351,14 @@ def test_subscriptions_get_what_each_broker_took_also_after_the_link_was_lost():
 def test_a_later_claim_to_a_lasting_subscription_ends_the_earlier_consumer_anywhere():
     async def scenario(_, a, b, c):
         subscription = Subscription("t", "s", "client", durable=True)
-        first = b.consume(b.engine.bind(subscription).name, window=9)
+        for broker in (a, b, c):
+            broker.apply(1, subscription)
+        first = b.consume(subscription.queue, window=9)
         await rest()
         await a.send("m", queue="/topic/t")
         await rest()
         assert first.held
-        second = c.consume(c.engine.bind(subscription).name, window=9)
+        second = c.consume(subscription.queue, window=9)
         await rest()
         assert "is consumed by" in first.reason
         assert second.got == ["m"]
