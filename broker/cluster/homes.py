@@ -694,9 +694,13 @@ class LinkedHomes:
         return any(member.node_id == node_id for member in self._membership.directory.known.values())
 
     def told(self) -> asyncio.Future[None] | None:
-        """See ``InterestNews``; all that is not answered now is waited for."""
-        requests = [(home, number) for home in self._homes.values() for number in home.unanswered]
-        return self._wait(lambda: not any(number in home.unanswered for home, number in requests))
+        """See ``InterestNews``; the consumer that was made last is meant.
+
+        Others may wait for a home that is behind in the change record.
+        """
+        number = self._number
+        asked = [home for home in self._homes.values() if number in home.unanswered]
+        return self._wait(lambda: not any(number in home.unanswered for home in asked))
 
     def heard(self) -> asyncio.Future[None] | None:
         """See ``InterestNews``."""

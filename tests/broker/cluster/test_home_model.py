@@ -327,6 +327,10 @@ def test_a_consumer_waits_for_the_change_that_made_its_subscription_and_gets_not
         told = host.engine.news.told()
         await rest(1)
         assert (client.got, client.reason, told.done()) == ([], "", False)
+        host.consume(host.engine.bind(Subscription("t", "passing")).name)
+        of_another = host.engine.news.told()
+        await rest()
+        assert of_another.done()
         home.apply(2, subscription, drops=True)
         await rest()
         assert name not in home.engine.queues
