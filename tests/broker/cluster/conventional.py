@@ -126,7 +126,7 @@ class Broker:
         self.membership = Membership(self, self.lives)
         self.model = self.engine.router = HomeModel(self.membership)
         self.model.attach(self.engine)
-        self.record = ChangeRecord(self.engine, ())
+        self.record = ChangeRecord(self.engine, self.site.records)
         self.is_up = True
 
     def apply(self, number, subscription, *, drops=False):

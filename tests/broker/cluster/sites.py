@@ -67,7 +67,9 @@ class Site:
         settings = replace(EngineSettings.of(parsed, name), stays_home=stays_home)
         engine = Engine(journal, recovered, gate, settings, seams, router)
         journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
-        return cls(name, loop, volume, engine)
+        site = cls(name, loop, volume, engine)
+        site.records = recovered.records
+        return site
 
     async def message(self, text, size=0, **more):
         """A message for the queue q; with a ``size`` its body is a blob of as many bytes."""
