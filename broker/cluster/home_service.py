@@ -347,8 +347,9 @@ class HomeService:
         if queue is None:
             self._wanted.setdefault(_wanted_name(request), {})[remote] = None
             return ""
-        if request.subscription is not None and not request.subscription.shared and queue.consumers:
-            if not request.claims:
+        if request.subscription is not None and not request.subscription.shared:
+            engine.end_leaving(queue)
+            if queue.consumers and not request.claims:
                 return f"{request.subscription} has a consumer already"
             self._displace(queue, remote.host.name)
         if request.subscription is not None and not request.subscription.durable:

@@ -720,7 +720,7 @@ class LinkedHomes:
         is_settled = self._membership.is_settled
         if is_settled and condition():
             return None
-        if not is_settled and self._settling is None:
+        if not is_settled and (self._settling is None or self._settling.done()):
             self._settling = asyncio.create_task(self._membership.settled(), name="settle")
             self._settling.add_done_callback(lambda _: self._look_at_waits())
         future: asyncio.Future[None] = loop.create_future()

@@ -352,6 +352,38 @@ def test_a_consumer_waits_for_the_change_that_made_its_subscription_and_gets_not
     run(scenario)
 
 
+def test_a_consumer_whose_client_is_gone_keeps_no_consumer_of_another_broker_away():
+    async def scenario(cluster, a, b):
+        subscription = Subscription("t", "s", "client", durable=True)
+        for broker in (a, b):
+            broker.apply(1, subscription)
+        cluster.cut("a", "b")
+        await asyncio.sleep(3 * TTL_S)
+        a.engine.subscribe(subscription.queue, print).leave()
+        client = b.consume(subscription.queue)
+        cluster.heal()
+        await a.send("m", queue="/topic/t")
+        await rest()
+        assert (client.got, client.reason) == (["m"], "")
+
+    run(scenario)
+
+
+def test_what_waits_for_brokers_that_were_listed_later_ends_when_these_were_tried():
+    async def scenario(_, a, __):
+        for _ in range(2):
+            tried = asyncio.Event()
+            a.membership.is_settled, a.membership.settled = False, tried.wait
+            told = a.engine.news.told()
+            await rest()
+            assert not told.done()
+            tried.set()
+            await rest()
+            assert told.done()
+
+    run(scenario)
+
+
 def test_a_later_claim_to_a_lasting_subscription_ends_the_earlier_consumer_anywhere():
     async def scenario(_, a, b, c):
         subscription = Subscription("t", "s", "client", durable=True)
