@@ -216,7 +216,8 @@ class Run:
         if recovered is not False:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
             if not views.hopeless(monitor.statuses().values()):
-                await views.recall(self.test, monitor.roles, recorder)
+                left_s = agree_by - asyncio.get_running_loop().time()
+                await views.recall(self.test, monitor.roles, recorder, left_s)
                 if spec.compare_backups:
                     await views.compare(self.test, monitor.roles, recorder)
         self._check_drainable()

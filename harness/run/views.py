@@ -105,42 +105,79 @@ async def look(
         recorder.event(HARNESS, "info", "view", broker=name, error=error)
 
 
-async def recall(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
+async def recall(
+    test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder, patience_s: float
+) -> None:
     """Record, as views, what clients were told of their subscriptions and what live brokers have.
 
     This comes before any client subscribes again. Brokers are asked twice: what a broker says both
-    times was so in between. A subscription that must exist must be with at least one broker, since
-    each broker has topics of its own. If none has it, a row for each broker says that it is gone.
-    Records nothing if no broker can be asked for subscriptions, if one does not answer, or if a
-    pair has no live broker.
+    times was so in between. They are asked again, for at most ``patience_s``, while that is not
+    what clients were told: a broker may still get changes that others made while it was cut off. A
+    subscription that must exist must be with at least one broker, since each broker has topics of
+    its own. If none has it, a row for each broker says that it is gone. Records nothing if no
+    broker can be asked for subscriptions, if one does not answer, or if a pair has no live broker.
     """
     claims = test.workload.answered()
     if not claims or not isinstance(test.system, Keeping):
         return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
     low = recorder.now_ns()
     try:
         async with asyncio.timeout(ANSWER_S):
             first = await _subscriptions_of_lives(test, test.system, roles(), recorder)
-            await asyncio.sleep(AGAIN_S)
-            second = await _subscriptions_of_lives(test, test.system, roles(), recorder)
+        while True:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.sleep(AGAIN_S)
+                second = await _subscriptions_of_lives(test, test.system, roles(), recorder)
+            if loop.time() >= deadline or _is_as_told(claims, first, second):
+                break
+            first = second
     except (TimeoutError, OSError):
         return
     if first.keys() != second.keys():
         return
     for (topic, name), must_exist in sorted(claims.items()):
         key = place_of(topic, name)
-        having_it = {
-            broker: (topic, name) in answer.known
-            for broker, answer in first.items()
-            if ((topic, name) in answer.known) == ((topic, name) in second[broker].known)
-        }
-        having = [broker for broker, has in having_it.items() if has]
-        missing = list(having_it) if must_exist and not having and len(having_it) == len(first) else []
+        having, missing = _holders((topic, name), first, second, must_exist=must_exist)
         clients_view = _HeldValue(THERE if must_exist else GONE, low, recorder.now_ns())
         _record(recorder, CLIENTS, SUBSCRIPTION, key, clients_view)
         for broker in having or missing:
             span = first[broker].arrived, second[broker].sent
             _record(recorder, broker, SUBSCRIPTION, key, _HeldValue(THERE if having else GONE, *span))
+
+
+def _is_as_told(
+    claims: Mapping[tuple[str, str], bool],
+    first: Mapping[str, _Subscriptions],
+    second: Mapping[str, _Subscriptions],
+) -> bool:
+    """Return whether brokers have what clients were told, and nothing else."""
+    if first.keys() != second.keys():
+        return False
+    for place, must_exist in claims.items():
+        having, missing = _holders(place, first, second, must_exist=must_exist)
+        if missing or (having and not must_exist):
+            return False
+    return True
+
+
+def _holders(
+    place: tuple[str, str],
+    first: Mapping[str, _Subscriptions],
+    second: Mapping[str, _Subscriptions],
+    *,
+    must_exist: bool,
+) -> tuple[list[str], list[str]]:
+    """Return who had a subscription in both answers, and all brokers if none had it that must."""
+    having_it = {
+        broker: place in answer.known
+        for broker, answer in first.items()
+        if (place in answer.known) == (place in second[broker].known)
+    }
+    having = [broker for broker, has in having_it.items() if has]
+    missing = list(having_it) if must_exist and not having and len(having_it) == len(first) else []
+    return having, missing
 
 
 async def compare(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:

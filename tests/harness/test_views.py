@@ -175,12 +175,12 @@ class Keepers(Cluster):
 TOPIC = "/topic/t"
 
 
-def recall(claims, roles=None, **answers):
+def recall(claims, roles=None, patience_s=0.0, **answers):
     ticks = itertools.count()
     recorder = MemoryRecorder(lambda: next(ticks))
     cluster = Keepers({(TOPIC, name): there for name, there in claims.items()}, **answers)
     roles = roles or dict.fromkeys(answers, "live")
-    asyncio.run(views.recall(cluster, lambda: roles, recorder))
+    asyncio.run(views.recall(cluster, lambda: roles, recorder, patience_s))
     return recorder.dicts()
 
 
@@ -199,6 +199,15 @@ def test_a_subscription_that_clients_dropped_and_a_broker_has_has_diverged():
     assert diverged(recall({"s": False}, a1=[keeps()], b1=[keeps("other")])) == []
 
 
+def test_a_broker_that_gets_the_change_of_a_subscription_within_the_time_has_not_diverged():
+    late = [keeps("s"), keeps("s"), keeps("s"), keeps()]
+    assert diverged(recall({"s": False}, patience_s=10, a1=late)) == []
+    assert diverged(recall({"s": False}, a1=late)) == ["subscription /topic/t > s"]
+    late = [keeps(), keeps(), keeps("s")]
+    assert diverged(recall({"s": True}, patience_s=10, a1=late)) == []
+    assert diverged(recall({"s": True}, a1=late)) == ["subscription /topic/t > s"]
+
+
 def test_of_what_nobody_knows_for_certain_nothing_is_said():
     assert recall({}, a1=[keeps("s")]) == []
     assert diverged(recall({"s": True}, a1=[keeps(), keeps("s")])) == []
@@ -211,7 +220,7 @@ def test_systems_that_cannot_tell_of_subscriptions_are_not_asked():
     cluster = Cluster(a1=[keeps()])
     cluster.workload = SimpleNamespace(answered=lambda: {(TOPIC, "s"): True})
     recorder = MemoryRecorder(lambda: 0)
-    asyncio.run(views.recall(cluster, lambda: {"a1": "live"}, recorder))
+    asyncio.run(views.recall(cluster, lambda: {"a1": "live"}, recorder, 0.0))
     assert recorder.dicts() == []
     assert cluster.asked == {"a1": 0}
 
