@@ -465,6 +465,9 @@ class HomeService:
         self._end_deliveries(link, message, self._engine.commit)
 
     def _prepare(self, link: ClusterLink, message: m.PrepareRequest) -> None:
+        if message.transaction in self._engine.prepared.by_id:
+            _answer(link, message, f"transaction {message.transaction} is prepared here already")
+            return
         self._end_deliveries(link, message, partial(self._engine.prepare, message.transaction))
 
     def _end_deliveries(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stateful.machines import CHECKS, factor
 from test_home_model import NAMES, STEPS, Walk, rest, run
 
+from broker.core.consumer import Part
 from broker.core.message import Message
 from broker.core.transactions import Transaction
 
@@ -167,6 +168,24 @@ def test_a_home_that_does_not_know_a_message_refuses_to_prepare_it():
         assert "broker a has not prepared its part: it may have given the message to" in one.commit.failure
         await rest()
         assert left(brokers) == (["a1", "b1", "c1"], [])
+
+    run(scenario, "abc")
+
+
+def test_a_host_that_prepares_twice_under_one_number_is_refused_and_loses_no_message():
+    async def scenario(cluster, *brokers):
+        home, host = brokers[:2]
+        client = await holding(cluster, brokers, host)
+        settler = next(one for one in Commit(client, "b9").parts if one.name == home.name)
+        await home.send("again")
+        await rest()
+        (id_,) = home.engine.prepared.by_id
+        with pytest.raises(OSError, match="is prepared here already"):
+            await settler.prepare(id_, Part([client.held["again"]]))
+        client.leave()
+        last = host.consume(window=9)
+        await rest()
+        assert "again" in last.got
 
     run(scenario, "abc")
 
