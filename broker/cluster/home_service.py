@@ -111,6 +111,8 @@ class Host:
         """True once a restart would remember that clients of this host may hold messages."""
         self.has_told_all = False
         """True once it has told us of all consumers that it had when it was linked."""
+        self.has_left = False
+        """True once it has said that it leaves: its clients hold nothing any more."""
         self.timer: asyncio.TimerHandle | None = None
         """Ends the lease, once the link has ended."""
         self.sender = _Sender(engine, link)
@@ -151,7 +153,7 @@ class HomeService:
         handlers[m.ReplyUnwanted] = self._unwanted
         handlers[m.BlobTaken] = self._blob_taken
         membership.on_unlinked.append(self._unlinked)
-        membership.on_change.append(self._review)
+        membership.on_leaving.append(self._hear_leaving)
         engine.queue_observers.append(self._queue_made)
         if self._expected:
             engine.suspend()
@@ -162,7 +164,7 @@ class HomeService:
     def stop(self) -> None:
         """Serve nobody any more; the engine ends the consumers."""
         self._membership.on_unlinked.remove(self._unlinked)
-        self._membership.on_change.remove(self._review)
+        self._membership.on_leaving.remove(self._hear_leaving)
         self._engine.queue_observers.remove(self._queue_made)
         for host in (*self._hosts.values(), *self._lost):
             host.sender.stop()
@@ -242,16 +244,29 @@ class HomeService:
         for remote in host.consumers.values():
             if remote.consumer is not None:
                 remote.consumer.pause()
-        loop = asyncio.get_running_loop()
-        host.timer = loop.call_later(LEASE_MARGIN * host.lease_s, self._lease_over, host)
-        self._review()
+        if host.has_left:
+            self._end_host(host)
+        else:
+            loop = asyncio.get_running_loop()
+            host.timer = loop.call_later(LEASE_MARGIN * host.lease_s, self._lease_over, host)
 
-    def _review(self) -> None:
-        """Take back what brokers held that have said that they leave."""
-        for host in [host for host in self._lost if host.name not in self._membership.directory.known]:
-            self._release(host)
-            self._drop_passing(host, keeps_replies=False)
-            self._forget(host.address)
+    def _hear_leaving(self, leaving: m.Leaving) -> None:
+        """Take back what a broker held that says that it leaves, once its link has ended.
+
+        A broker that an administrator takes out of the list has said nothing: it may still hold
+        messages.
+        """
+        for host in [*self._hosts.values(), *self._lost]:
+            assert host.link.member is not None
+            if (host.name, host.link.member.incarnation) == (leaving.name, leaving.incarnation):
+                host.has_left = True
+                if host in self._lost:
+                    self._end_host(host)
+
+    def _end_host(self, host: Host) -> None:
+        self._release(host)
+        self._drop_passing(host, keeps_replies=False)
+        self._forget(host.address)
 
     def _lease_over(self, host: Host) -> None:
         if self._engine.abandoned:

@@ -65,6 +65,8 @@ class Membership:
         """Called with each new cluster link, whoever dialled, to tell newcomers what they need."""
         self.on_unlinked: list[Callable[[ClusterLink], None]] = []
         """Called with each cluster link that has ended, whoever dialled."""
+        self.on_leaving: list[Callable[[m.Leaving], None]] = []
+        """Called with what each broker says that stops, before its links end."""
         self._seams = seams
 
     async def start(self, volume: Volume | None = None) -> None:
@@ -161,6 +163,8 @@ class Membership:
                 self.directory.learn(member, direct=direct)
             self._changed()
         elif isinstance(message, m.Leaving):
+            for hear in self.on_leaving:
+                hear(message)
             if self.directory.forget(message):
                 self._changed()
         else:

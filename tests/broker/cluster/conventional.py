@@ -37,7 +37,7 @@ class Membership:
             connection_ttl=TTL_S * 1000, call_timeout=CALL_TIMEOUT_S * 1000, static_connectors=others
         )
         self.handlers = {}
-        self.on_change, self.on_linked, self.on_unlinked = [], [], []
+        self.on_change, self.on_linked, self.on_unlinked, self.on_leaving = [], [], [], []
         self.is_settled = True
         self.dialled = {}
         self.links = []
@@ -91,6 +91,8 @@ class Membership:
 
     def _take(self, link, message):
         if isinstance(message, m.Leaving):
+            for observer in [*self.on_leaving]:
+                observer(message)
             self.known.pop(message.name, None)
             self.changed()
         elif (handler := self.handlers.get(type(message))) is not None:

@@ -248,6 +248,27 @@ def test_a_host_that_leaves_or_begins_another_life_gives_back_at_once(how):
     run(scenario)
 
 
+def test_a_host_that_is_taken_out_of_the_list_keeps_what_it_may_still_hold():
+    async def scenario(cluster, a, b):
+        await a.send("m")
+        holder = b.consume()
+        await rest()
+        local = a.consume()
+        cluster.cut("a", "b")
+        for link in [*a.membership.links]:
+            link.refuse("b:1 is no longer in the list of brokers of a")
+        del a.membership.known["b"]
+        a.membership.changed()
+        await rest()
+        assert holder.held
+        assert not local.got, "b has not heard of it"
+        await asyncio.sleep(3 * TTL_S)
+        assert not holder.held
+        assert local.got == ["m"]
+
+    run(scenario)
+
+
 def test_a_home_that_restarts_gives_nothing_out_while_hosts_of_its_last_life_may_hold_messages():
     async def scenario(cluster, a, b, c):
         await a.send("m")
