@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -194,6 +194,9 @@ class AdminServer(Desk):
             return {"cluster": cluster, "brokers": [own]}
         linked = {member.name for member, _ in membership.neighbours.linked()}
         members = {**membership.directory.known, membership.own.name: membership.own}
+        is_conventional = self._policy.config.ha_policy.conventional is not None
+        listed = membership.neighbours.static if is_conventional else ()
+        never_met = {*listed} - {member.connector for member in members.values()}
         return {
             "cluster": cluster,
             "brokers": [
@@ -209,17 +212,11 @@ class AdminServer(Desk):
                 }
                 for member in sorted(members.values(), key=lambda member: member.name)
             ]
-            + self._never_met(membership, {member.connector for member in members.values()}),
+            + [
+                {"name": None, "role": None, "node-id": None, "connector": address, "linked": False}
+                for address in sorted(never_met)
+            ],
         }
-
-    def _never_met(self, membership: Membership, connectors: Collection[str]) -> list[dict[str, Any]]:
-        """Return the brokers of the present broker-list that have none of these connectors."""
-        is_conventional = self._policy.config.ha_policy.conventional is not None
-        listed = membership.neighbours.static if is_conventional else ()
-        return [
-            {"name": None, "role": None, "node-id": None, "connector": address, "linked": False}
-            for address in sorted(set(listed).difference(connectors))
-        ]
 
     async def _views(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership

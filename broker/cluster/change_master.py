@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -52,25 +52,19 @@ Answer = Callable[[int, bool, str], None]
 class ChangeMaster:
     """The ``Changes`` of the master broker, from its construction to ``stop``.
 
-    ``others`` are the connectors of the members; ``incarnation`` names a record that begins.
-    ``problem`` is why this broker has no record to keep, or "".
+    ``incarnation`` names a record that begins. ``problem`` is why this broker has no record to
+    keep, or "".
     """
 
     has_master = True
 
     def __init__(
-        self,
-        membership: Membership,
-        engine: Engine,
-        record: ChangeRecord,
-        others: Collection[str],
-        incarnation: str,
+        self, membership: Membership, engine: Engine, record: ChangeRecord, incarnation: str
     ) -> None:
         self.problem = ""
         self._membership = membership
         self._engine = engine
         self._record = record
-        self._others = others
         self._feeds: dict[ClusterLink, int] = {}
         """The links to members that get changes, and the number up to which they applied them."""
         self._unanswered: dict[Callable[[], None], tuple[int, asyncio.TimerHandle]] = {}
@@ -158,8 +152,9 @@ class ChangeMaster:
             raise ChangeRefusedError(self.problem)
         head = self._record.head
         assert head is not None, "compaction of no record"
-        behind = sorted(other for other in self._others if self._applied.get(other, -1) < head.sequence)
-        upto = min((self._applied.get(other, 0) for other in self._others), default=head.sequence)
+        others = self._membership.neighbours.static
+        behind = sorted(other for other in others if self._applied.get(other, -1) < head.sequence)
+        upto = min((self._applied.get(other, 0) for other in others), default=head.sequence)
         return self._record.compact(upto), behind
 
     # --------------------------------------------------------------------------------------- inside

@@ -46,7 +46,7 @@ class Neighbours:
     ) -> None:
         self._shared = {**_shared(section), **config.ha_policy.shared}
         self.static = section.static_connectors
-        """The addresses of the brokers that are listed now."""
+        """The addresses of the brokers that are dialled in any case; a reload changes them."""
         self.terms = Terms(
             user=section.cluster_user,
             password=section.cluster_password,

@@ -83,4 +83,4 @@ class Reaper:
 
 def _may_end(queue: Queue) -> bool:
     """Return whether a queue may be deleted: it is idle, and neither recorded nor paused."""
-    return queue.idle and not (queue.recorded or queue.paused)
+    return queue.idle and queue.made is None and not queue.paused

@@ -59,15 +59,14 @@ class Broker:
         self.record = ChangeRecord(self.engine, recovered.records)
         self.membership = SimpleNamespace(
             handlers={}, on_linked=[], on_unlinked=[], own=self.member,
-            neighbours=SimpleNamespace(links={}, terms=self.terms),
+            neighbours=SimpleNamespace(links={}, terms=self.terms, static=self.world.listed),
         )  # fmt: skip
         self.master = SimpleNamespace(
             address=f"{MASTER}:1", on_linked=[], on_unlinked=[], link=lambda: self.world.links.get(self.name)
         )
         if self.name == MASTER:
             self.watch_master()
-            others = [f"{name}:1" for name in MEMBERS]
-            self.side = ChangeMaster(self.membership, self.engine, self.record, others, "i0")
+            self.side = ChangeMaster(self.membership, self.engine, self.record, "i0")
         else:
             self.watch_member()
             self.side = ChangeMember(self.membership, self.engine, self.record, self.master)
@@ -141,6 +140,7 @@ class World:
         self.links = {}
         """Member -> the end of its link to the master, if that is open."""
         self.pipes = {}
+        self.listed = [f"{name}:1" for name in MEMBERS]
         self.away = set()
         """The members that are not linked again."""
         self.stored = {}

@@ -107,6 +107,32 @@ async def run(world, taken):
         task.cancel()
 
 
+def test_drops_are_kept_for_the_brokers_of_the_present_list():
+    async def scenario():
+        world = World()
+        for broker in world.brokers.values():
+            await broker.start()
+        world.away.add("c1")
+        world.connect("b1")
+        await asyncio.sleep(0.1)
+        for value in ("", None):
+            world.request(MASTER, DESTINATION, "q", value)
+            await asyncio.sleep(0.1)
+        master = world.brokers[MASTER].side
+        assert master.compact() == (0, ["c1:1"])
+        world.listed.remove("c1:1")
+        world.listed.append("d1:1")
+        assert master.compact() == (0, ["d1:1"])
+        world.listed.remove("d1:1")
+        assert master.compact() == (1, [])
+
+    loop = VirtualLoop()
+    try:
+        loop.run(scenario())
+    finally:
+        loop.discard()
+
+
 @given(steps, st.sampled_from([0, 1000]))
 @budget(60, 1)
 def test_all_brokers_agree_in_the_end_and_no_change_comes_before_the_master_has_it(taken, drops_kept):

@@ -144,16 +144,14 @@ class ConventionalPolicy(SoloPolicy):
         self, engine: Engine, recovered: Recovered
     ) -> ChangeMaster | ChangeMember | WithoutMaster:
         """Return the way in which changes of the whole cluster are made."""
-        section, membership = self.config.ha_policy.conventional, self.membership
-        assert section is not None, "the configuration has no table ha-policy.conventional"
+        membership = self.membership
         assert membership is not None, "a conventional cluster without a [cluster] section"
         record = ChangeRecord(engine, recovered.records)
         if not self.master.is_configured:
             return WithoutMaster()
         if self.master.is_own:
-            others = {*section.broker_list} - {self.master.address}
             incarnation = f"{self.node_id}-{self.seams.random.getrandbits(48):012x}"
-            return ChangeMaster(membership, engine, record, others, incarnation)
+            return ChangeMaster(membership, engine, record, incarnation)
         return ChangeMember(membership, engine, record, self.master)
 
     def _may_serve(self) -> bool:
