@@ -169,13 +169,15 @@ class ChangeMaster:
     def _take_wanted(self, link: ClusterLink, message: m.ChangesWanted) -> None:
         record, head = self._record, self._record.head
         if head is None or self.problem:
-            link.send(m.ChangesGiven("", (), 0, False, (), self.problem))
+            link.send(m.ChangesGiven("", (), 0, False, (), self.problem, message.question))
             return
         whole = message.incarnation != head.incarnation or message.sequence < head.floor
         changes = record.changes_since(0 if whole else message.sequence)
         if whole:
             changes = tuple(change for change in changes if change.value is not None)
-        given = m.ChangesGiven(head.incarnation, head.ancestors, head.sequence, whole, changes, "")
+        given = m.ChangesGiven(
+            head.incarnation, head.ancestors, head.sequence, whole, changes, "", message.question
+        )
         self._engine.gate.when_durable(record.written, partial(self._give, link, given))
 
     def _give(self, link: ClusterLink, given: m.ChangesGiven) -> None:

@@ -62,7 +62,8 @@ class ChangeMember:
         self._engine = engine
         self._record = record
         self._master = master
-        self._asked_link: ClusterLink | None = None
+        self._question = 0
+        """The number of the last question for changes: older answers are for another state."""
         self._turn = asyncio.Lock()
         self._ordinal = 0
         self._waits: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -87,7 +88,7 @@ class ChangeMember:
         self._master.on_unlinked.remove(self._unlinked)
         if self._proposing is not None:
             self._proposing.cancel()
-        self.feed = self._asked_link = None
+        self.feed = None
 
     def reset(self) -> None:
         """Forget the record, and join the one that the master has."""
@@ -179,21 +180,19 @@ class ChangeMember:
             self._want(master)
 
     def _want(self, link: ClusterLink) -> None:
-        self.feed, self._asked_link = None, link
+        self.feed = None
+        self._question += 1
         head = self._record.head or Head("")
-        link.send(m.ChangesWanted(head.incarnation, head.sequence))
+        link.send(m.ChangesWanted(head.incarnation, head.sequence, self._question))
 
     def _unlinked(self, link: ClusterLink) -> None:
-        if link is self._asked_link:
-            self._asked_link = None
         if link is self.feed:
             self.feed = None
         self._check_waits()
 
     def _take_given(self, link: ClusterLink, given: m.ChangesGiven) -> None:
-        if link is not self._asked_link or self._engine.abandoned:
+        if given.question != self._question or link is not self._master.link() or self._engine.abandoned:
             return
-        self._asked_link = None
         problem = given.reason or self._refusal(given)
         if problem:
             if problem != self.problem:

@@ -762,15 +762,17 @@ class ChangesOffered(LinkMessage, frozen=True):
 class ChangesWanted(LinkMessage, frozen=True):
     """The sender has the changes of an incarnation up to ``sequence``, and wants the later ones.
 
-    The ``incarnation`` is "" if the sender has joined no record.
+    The ``incarnation`` is "" if the sender has joined no record. The answer has the same
+    ``question``.
     """
 
     incarnation: str
     sequence: int
+    question: int
 
 
 class ChangesGiven(LinkMessage, frozen=True):
-    """The answer: changes that the receiver lacks; later ones follow as ``ChangesMade``.
+    """The answer to ``ChangesWanted``; later changes follow as ``ChangesMade``.
 
     ``whole``: these are all entities that there are. With a ``reason`` the sender has no record to
     give.
@@ -782,6 +784,7 @@ class ChangesGiven(LinkMessage, frozen=True):
     whole: bool
     changes: tuple[Change, ...]
     reason: str
+    question: int
 
 
 class ChangesMade(LinkMessage, frozen=True):

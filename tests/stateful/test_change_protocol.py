@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cluster import change_master
-from broker.core.changes import DESTINATION, SUBSCRIPTION, key_of, value_of
+from broker.core.changes import DESTINATION, SUBSCRIPTION, Change, Head, RequestId, key_of, value_of
 from broker.core.subscription import Subscription
 from stateful.change_world import MASTER, MEMBERS, World
 from stateful.machines import budget
@@ -126,11 +126,42 @@ def test_drops_are_kept_for_the_brokers_of_the_present_list():
         world.listed.remove("d1:1")
         assert master.compact() == (1, [])
 
+    play(scenario)
+
+
+def play(scenario):
     loop = VirtualLoop()
     try:
         loop.run(scenario())
+        assert not loop.complaints, loop.complaints
     finally:
         loop.discard()
+
+
+async def linked_world():
+    world = World()
+    for broker in world.brokers.values():
+        await broker.start()
+    for name in MEMBERS:
+        world.connect(name)
+    await asyncio.sleep(0.1)
+    return world
+
+
+def test_an_answer_for_the_state_before_a_reset_is_not_taken():
+    async def scenario():
+        world = await linked_world()
+        member = world.brokers["b1"]
+        extra = Change("i0", 7, RequestId("x", 1, 1), DESTINATION, "extra", "")
+        world.stored[extra.place] = extra, 0
+        member.record.take(Head("i0", (), 7), (extra,))
+        member.side._want(member.side.feed)
+        member.side.reset()
+        await asyncio.sleep(0.1)
+        assert member.side.feed is not None
+        assert not member.entities, "the master lacks it"
+
+    play(scenario)
 
 
 @given(steps, st.sampled_from([0, 1000]))
