@@ -192,10 +192,13 @@ class AdminServer(Desk):
         if membership is None:
             own = {"name": self._name, "role": self._policy.role, "node-id": self._policy.node_id}
             return {"cluster": cluster, "brokers": [own]}
-        linked = {member.name for member, _ in membership.neighbours.linked()}
+        neighbours = membership.neighbours
+        linked = {
+            member.name for member, _ in neighbours.linked() if neighbours.accepted_by(member.connector)
+        }
         members = {**membership.directory.known, membership.own.name: membership.own}
         is_conventional = self._policy.config.ha_policy.conventional is not None
-        listed = membership.neighbours.static if is_conventional else ()
+        listed = neighbours.static if is_conventional else ()
         never_met = {*listed} - {member.connector for member in members.values()}
         return {
             "cluster": cluster,

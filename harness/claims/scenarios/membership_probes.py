@@ -62,6 +62,7 @@ class _Cluster:
         """Start two brokers, and compare what each says of the other after a dozen attempts.
 
         Each must log each of its links once: the one that it dials, and the one that it accepts.
+        Brokers that are linked all the same have not refused each other: then it waits no longer.
         """
         for broker in (first, second):
             await broker.start()
