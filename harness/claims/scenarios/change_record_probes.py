@@ -190,6 +190,10 @@ async def _cv4(bench: Workbench) -> None:
     await send(member.stomp, "made-by-a-client", "m")
     works: dict[str, Frame | CommandResult] = {
         "purge": await member.ctl("purge", "made-by-a-client"),
+        **{
+            f"{command} of a recorded destination": await member.ctl(command, "orders")
+            for command in ("pause", "resume", "purge")
+        },
         "an existing durable subscription": again,
         "a temporary queue": temporary,
         "delete of a queue that a client made": await member.ctl("delete", "made-by-a-client"),
@@ -337,7 +341,7 @@ PROBES: Final = (
     Probe(
         id="CV4-commands",
         claim="a master that is configured and cannot be reached: create dst, destroy dst, destroy dur, "
-        "durable subscribe and unsubscribe fail with one clear line; all else goes on",
+        "durable subscribe and unsubscribe fail with one clear line; purge, pause, resume and all else go on",
         source="SUN",
         expected="five refusals, and everything else is done; with the master back, all brokers agree",
         take=_cv4,
