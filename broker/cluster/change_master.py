@@ -37,7 +37,8 @@ from broker.core.changes import (
     key_of,
 )
 from broker.core.engine import DemotedError, Engine
-from broker.core.subscription import Subscription, decode_subscription
+from broker.core.selector import SelectorError
+from broker.core.subscription import Subscription, SubscriptionKey, decode_subscription
 from broker.storage.errors import JournalError
 
 DROPS_MAX: Final = 1000
@@ -267,9 +268,12 @@ def _problem(kind: Kind, key: str, value: str | None) -> str:
     try:
         if value is None:
             msgspec.json.decode(key, type=tuple[str, str, str])
-        elif key_of(_decoded(value).key) != key:
-            return "not the subscription of that key"
-    except msgspec.MsgspecError as error:
+            return ""
+        subscription = _decoded(value)
+        if not subscription.durable or key_of(subscription.key) != key:
+            return "not the durable subscription of that key"
+        subscription.compiled()
+    except (msgspec.MsgspecError, SelectorError) as error:
         return f"not a subscription: {error}"
     return ""
 

@@ -2,11 +2,21 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.cluster import change_master
-from broker.core.changes import DESTINATION, SUBSCRIPTION, Change, Head, RequestId, key_of, value_of
+from broker.core.changes import (
+    DESTINATION,
+    SUBSCRIPTION,
+    Change,
+    ChangeRefusedError,
+    Head,
+    RequestId,
+    key_of,
+    value_of,
+)
 from broker.core.subscription import Subscription
 from stateful.change_world import MASTER, MEMBERS, World
 from stateful.machines import budget
@@ -160,6 +170,18 @@ def test_an_answer_for_the_state_before_a_reset_is_not_taken():
         await asyncio.sleep(0.1)
         assert member.side.feed is not None
         assert not member.entities, "the master lacks it"
+
+    play(scenario)
+
+
+def test_a_change_that_no_broker_could_apply_is_refused():
+    async def scenario():
+        world = await linked_world()
+        wanted = Subscription("t", "s", "c", durable=True, selector="a = ")
+        for bad in (wanted, Subscription("t", "s", "c")):
+            with pytest.raises(ChangeRefusedError, match="not "):
+                await world.brokers["b1"].side.request(SUBSCRIPTION, key_of(bad.key), value_of(bad))
+        assert not world.brokers[MASTER].entities
 
     play(scenario)
 
