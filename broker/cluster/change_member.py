@@ -220,7 +220,7 @@ class ChangeMember:
         self._report()
         self._check_waits()
         self._look()
-        if former is None and self._record.unrecorded:
+        if self._record.unrecorded and (self._proposing is None or self._proposing.done()):
             self._proposing = asyncio.get_running_loop().create_task(
                 self._propose(), name="propose own subscriptions"
             )
@@ -247,11 +247,16 @@ class ChangeMember:
         )
 
     async def _propose(self) -> None:
-        """Have the durable subscriptions recorded that were here before this broker joined."""
+        """Have the durable subscriptions recorded that were here before this broker joined.
+
+        Those that are not when the master is lost are proposed when this broker joins again.
+        """
         for subscription in self._record.unrecorded:
             try:
                 await self.request(SUBSCRIPTION, key_of(subscription.key), value_of(subscription))
             except ChangeRefusedError as error:
+                if self.feed is None:
+                    return
                 _log.warning("%s is not in the change record: %s", subscription, error)
 
     def _take_made(self, link: ClusterLink, message: m.ChangesMade) -> None:

@@ -18,7 +18,7 @@ from broker.core.changes import (
     value_of,
 )
 from broker.core.subscription import Subscription
-from stateful.change_world import MASTER, MEMBERS, World
+from stateful.change_world import CALL_TIMEOUT_S, MASTER, MEMBERS, World
 from stateful.machines import budget
 from stateful.virtual_loop import VirtualLoop
 
@@ -170,6 +170,27 @@ def test_an_answer_for_the_state_before_a_reset_is_not_taken():
         await asyncio.sleep(0.1)
         assert member.side.feed is not None
         assert not member.entities, "the master lacks it"
+
+    play(scenario)
+
+
+def test_subscriptions_from_before_the_record_are_proposed_until_all_are_in_it():
+    async def scenario():
+        world = World()
+        for broker in world.brokers.values():
+            await broker.start()
+        for name in "stu":
+            world.brokers["b1"].engine.bind(Subscription("t", name, "c", durable=True))
+        world.connect("b1")
+        await asyncio.sleep(0.05)
+        world.away.add("b1")
+        world.cut("b1")
+        await asyncio.sleep(2 * CALL_TIMEOUT_S)
+        assert 0 < len(world.brokers[MASTER].entities) < 3, "cut in the middle"
+        world.away.discard("b1")
+        world.connect("b1")
+        await asyncio.sleep(1)
+        assert len(world.brokers[MASTER].entities) == 3
 
     play(scenario)
 
