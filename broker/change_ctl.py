@@ -11,8 +11,11 @@ takes its place when the master starts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +27,15 @@ from broker.admin_client import BrokerRefusedError, Target, ask
 from broker.config import BrokerConfig, load
 from broker.core.changes import Backup, Head
 from broker.core.message import CHANGE_HEAD, RESTORED
+from broker.masking import MaskError
+from broker.seams import real_seams
+from broker.start_error import StartError
 from broker.storage.directory import DirectoryVolume
+from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, Operation
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
+from broker.storage.records import Record
 
 FORMAT: Final = "brokerd change record 1"
 
@@ -86,6 +94,8 @@ def restore_record(context: click.Context, file: Path) -> None:
     backup = _read(file)
     try:
         asyncio.run(_restore(config, backup))
+    except (StartError, MaskError) as error:
+        raise BrokerRefusedError(str(error)) from None
     except (JournalError, OSError) as error:
         raise BrokerRefusedError(f"{config.data_path}: {error}") from None
     text = f"the change record up to change {backup.head.sequence} is restored; start the master broker"
@@ -135,36 +145,57 @@ def _read(file: Path) -> Backup:
 
 async def _restore(config: BrokerConfig, backup: Backup) -> None:
     """Store a backup beside the record in the journal of a broker that does not run."""
+    async with _own_journal(config) as (journal, records):
+        heads = [
+            msgspec.msgpack.decode(record.data, type=Head) for record in records if record.kind == CHANGE_HEAD
+        ]
+        former = [
+            msgspec.msgpack.decode(record.data, type=Backup).head
+            for record in records
+            if record.kind == RESTORED
+        ]
+        pending = [record.id for record in records if record.kind == RESTORED]
+        ancestors = dict.fromkeys(
+            incarnation
+            for head in (backup.head, *heads, *former)
+            for incarnation in (*head.ancestors, head.incarnation)
+            if incarnation
+        )
+        head = msgspec.structs.replace(
+            backup.head,
+            incarnation=f"{config.broker.name}-{secrets.token_hex(6)}",
+            ancestors=tuple(ancestors),
+            keeps=True,
+        )
+        data = msgspec.msgpack.encode(Backup(head, backup.changes))
+        operations = [Operation(DELETE, RESTORED, record_id) for record_id in pending]
+        journal.append([*operations, Operation(ADD, RESTORED, journal.next_id(), data)])
+        await journal.flush()
+
+
+@contextlib.asynccontextmanager
+async def _own_journal(config: BrokerConfig) -> AsyncIterator[tuple[EntryStore, list[Record]]]:
+    """Open the journal of a broker that does not run, on its disk or in its database.
+
+    Raises JournalError, OSError, StartError and MaskError.
+    """
+    if config.database_store is not None:
+        from broker.policies.conventional.database import OwnDatabaseStore  # noqa: PLC0415 - a command starts fast with what it needs
+        from broker.storage.database.opening import open_database  # noqa: PLC0415 - as above
+
+        database = partial(open_database, config.database_store, config.path, os.environ)
+        store = OwnDatabaseStore(config, real_seams(), database)
+        entries, recovered = await store.open()
+        try:
+            yield entries, recovered.records
+        finally:
+            await store.close()
+        return
     volume = DirectoryVolume(config.data_path)
     try:
         journal, recovered = await Journal.open(volume, "journal")
         try:
-            heads = [
-                msgspec.msgpack.decode(record.data, type=Head)
-                for record in recovered.records
-                if record.kind == CHANGE_HEAD
-            ]
-            former = [
-                msgspec.msgpack.decode(record.data, type=Backup).head
-                for record in recovered.records
-                if record.kind == RESTORED
-            ]
-            pending = [record.id for record in recovered.records if record.kind == RESTORED]
-            ancestors = dict.fromkeys(
-                incarnation
-                for head in (backup.head, *heads, *former)
-                for incarnation in (*head.ancestors, head.incarnation)
-                if incarnation
-            )
-            head = msgspec.structs.replace(
-                backup.head,
-                incarnation=f"{config.broker.name}-{secrets.token_hex(6)}",
-                ancestors=tuple(ancestors),
-                keeps=True,
-            )
-            data = msgspec.msgpack.encode(Backup(head, backup.changes))
-            operations = [Operation(DELETE, RESTORED, record_id) for record_id in pending]
-            journal.append([*operations, Operation(ADD, RESTORED, journal.next_id(), data)])
+            yield journal, recovered.records
         finally:
             await journal.close()
     finally:
