@@ -81,6 +81,7 @@ class ChangeMaster:
             m.ChangesApplied: self._note_applied,
             m.ChangeRequest: self._take_request,
         }
+        record.make_missing()
         if record.head is None:
             record.begin(incarnation)
         elif not record.head.keeps:

@@ -73,6 +73,7 @@ class ChangeMember:
             m.ChangesGiven: self._take_given,
             m.ChangesMade: self._take_made,
         }
+        record.make_missing()
         membership.handlers.update(self._handlers)
         master.on_linked.append(self._want)
         master.on_unlinked.append(self._unlinked)

@@ -121,6 +121,17 @@ class ChangeRecord:
             "problem": problem,
         }
 
+    def make_missing(self) -> None:
+        """Make the destinations of the record that are not here, durably.
+
+        They were deleted while the cluster had no master broker.
+        """
+        entities = (change.key for change in self.entities if change.kind == DESTINATION)
+        missing = [name for name in entities if name not in self._engine.queues]
+        if missing:
+            self.written = self._engine.change((), missing, (), ())
+            self._mark()
+
     def backup(self) -> Backup:
         """Return the whole record."""
         assert self.head is not None, "a backup of no record"

@@ -195,6 +195,21 @@ def test_subscriptions_from_before_the_record_are_proposed_until_all_are_in_it()
     play(scenario)
 
 
+def test_a_destination_that_was_deleted_while_there_was_no_master_is_there_again():
+    async def scenario():
+        world = await linked_world()
+        assert await world.brokers["b1"].side.request(DESTINATION, "q", "")
+        for name in (MASTER, "b1"):
+            broker = world.brokers[name]
+            broker.engine.change([broker.engine.queues["q"]], (), (), ())
+            await broker.engine.flushed()
+            await broker.crash(0)
+            await broker.start()
+            assert broker.entities == {(DESTINATION, "q"): (("i0", 1), True)}
+
+    play(scenario)
+
+
 def test_a_change_that_no_broker_could_apply_is_refused():
     async def scenario():
         world = await linked_world()
