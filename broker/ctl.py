@@ -505,7 +505,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
     except (click.ClickException, ConfigurationError, NobodyAnswersError, BrokerRefusedError) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        # One line, also if click lists the choices of an argument below each other.
+        told = str(error) if not isinstance(error, click.ClickException) else error.format_message()
+        told = told.replace("\n\t", " ")
         print(f"brokerctl: {told}", file=sys.stderr)
         if isinstance(error, NobodyAnswersError):
             return EXIT_NOBODY

@@ -542,9 +542,12 @@ def test_ctl_says_who_refused_and_who_does_not_answer(capsys):
         (["--admin", "h:99999", "status"], "'h:99999' is not HOST:PORT"),
         (["explode"], "No such command 'explode'"),
         (["purge"], "Missing argument 'QUEUE'"),
+        (["reload"], "Missing argument '{cls}'. Choose from: cls"),
         (["--config", "/nowhere/broker.toml", "status"], "/nowhere/broker.toml: cannot be read"),
     ],
 )
 def test_wrong_usage_is_254(words, error, capsys):
     assert ctl.main(words) == 254
-    assert error in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert error in told
+    assert told.count("\n") == 1
