@@ -26,7 +26,6 @@ import msgspec
 
 from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.admin_destinations import DestinationCommands
-from broker.cluster.membership import Membership
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, Entity, key_of

@@ -38,7 +38,7 @@ from broker.core.changes import (
 )
 from broker.core.engine import DemotedError, Engine
 from broker.core.selector import SelectorError
-from broker.core.subscription import Subscription, SubscriptionKey, decode_subscription
+from broker.core.subscription import Subscription, decode_subscription
 from broker.storage.errors import JournalError
 
 DROPS_MAX: Final = 1000

@@ -18,6 +18,7 @@ from typing import Final
 from broker.cluster import messages as m
 from broker.cluster.link import ClusterLink
 from broker.cluster.membership import Membership
+from broker.core.changes import NUMBER_MAX
 
 Client = tuple[str, str]
 """The login and the ``client-id`` of a client that names itself."""
@@ -47,7 +48,7 @@ class ClientClaims:
 
     def claim(self, client: Client) -> None:
         """Note that a client has connected here, and tell the other brokers."""
-        self._number += 1
+        self._number = min(self._number + 1, NUMBER_MAX)  # a broken broker may have said any number
         self._claims[client] = self._number
         self._membership.neighbours.broadcast(m.ClientsClaimed(self._number, ((*client, self._number),)))
 

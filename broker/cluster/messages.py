@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from broker.core.changes import Change, Kind
+from broker.core.changes import Change, Kind, Sequence64
 from broker.core.identity import Count, MessageId, Name
 from broker.core.interests import Interest
 from broker.core.message import Message
@@ -833,8 +833,8 @@ class ClientsClaimed(LinkMessage, frozen=True):
     that the sender has seen.
     """
 
-    highest: int
-    claims: tuple[tuple[str, str, int], ...]
+    highest: Sequence64
+    claims: tuple[tuple[str, str, Sequence64], ...]
 
 
 Any = (

@@ -130,7 +130,7 @@ class ChangeRecord:
         missing = [name for name in entities if name not in self._engine.queues]
         if missing:
             self.written = self._engine.change((), missing, (), ())
-            self._mark()
+            self._mark(self.changes.values())
 
     def backup(self) -> Backup:
         """Return the whole record."""

@@ -19,7 +19,8 @@ from broker.core.subscription import Subscription, SubscriptionKey
 Kind = Literal["destination", "subscription"]
 Entity = tuple[Kind, str]
 """A kind and a key: what a change is about."""
-Sequence64 = Annotated[int, Meta(ge=0, le=2**62)]
+NUMBER_MAX: Final = 2**62
+Sequence64 = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 
 DESTINATION: Final[Kind] = "destination"
 SUBSCRIPTION: Final[Kind] = "subscription"

@@ -3,7 +3,11 @@
 import itertools
 from types import SimpleNamespace
 
+import pytest
+
+from broker.cluster import messages as m
 from broker.cluster.client_claims import ClientClaims
+from broker.core.changes import NUMBER_MAX
 
 CLIENT = ("user", "c")
 
@@ -77,3 +81,14 @@ def test_a_broker_that_began_anew_has_later_claims_once_it_has_met_the_others():
     new.claims.claim(CLIENT)
     old.hear(new)
     assert old.ended
+
+
+def test_a_broken_broker_that_says_the_highest_number_ends_no_later_claims():
+    one, other = Broker("a"), Broker("b")
+    claimed = m.ClientsClaimed(NUMBER_MAX, ())
+    with pytest.raises(m.NotUnderstoodError):
+        m.decode(m.encode(m.ClientsClaimed(NUMBER_MAX + 1, ()))[m.LENGTH.size :])
+    other.said.append(claimed)
+    one.hear(other)
+    one.claims.claim(CLIENT)
+    assert m.decode(m.encode(one.said[0])[m.LENGTH.size :]) == one.said[0]
