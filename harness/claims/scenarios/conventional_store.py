@@ -32,7 +32,7 @@ def _broker(bench: Workbench, name: str, store_name: str, port: int, members: Se
         name,
         {
             "cluster": {"port": port, "connector": f"127.0.0.1:{port}", "retry-interval": 50},
-            "ha-policy": {"conventional": {"broker-list": [*members]}},
+            "ha-policy": {"conventional": {"broker-list": [*members], "allow-loopback": True}},
             "database-store": {
                 "url": "sqlite:store.sqlite",
                 "store-name": store_name,

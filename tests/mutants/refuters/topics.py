@@ -29,7 +29,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CL19-replies": without(
         "a broker that starts drops what it keeps for other brokers, as it drops temporary queues",
         "broker/core/recovery.py",
-        "            if name.startswith(TEMPORARY_PREFIX):\n",
+        "            if name.startswith(TEMPORARY_PREFIX) and not keeps(name):\n",
         "            if name.startswith(TEMPORARY_PREFIX) or is_store_and_forward(name):\n",
         fails="found lost",
     ),
