@@ -699,8 +699,8 @@ class LinkedHomes:
         Others may wait for a home that is behind in the change record.
         """
         number = self._number
-        asked = [home for home in self._homes.values() if number in home.unanswered]
-        return self._wait(lambda: not any(number in home.unanswered for home in asked))
+        due = [home for home in self._homes.values() if number in home.unanswered]
+        return self._wait(lambda: not any(number in home.unanswered for home in due))
 
     def heard(self) -> asyncio.Future[None] | None:
         """See ``InterestNews``."""

@@ -68,8 +68,8 @@ async def _refused(bench: Workbench, member: Broker, credential: str, address: s
         await bench.until(
             f"wrong {credential}: the stranger tries again and again", f"{_ATTEMPTS} attempts", has_tried
         )
-        listed = {broker.name: await listed(broker) for broker in (member, stranger)}
-        bench.compare(f"wrong {credential}: who is listed", {_MEMBER: [], stranger.name: []}, listed)
+        lists = {broker.name: await listed(broker) for broker in (member, stranger)}
+        bench.compare(f"wrong {credential}: who is listed", {_MEMBER: [], stranger.name: []}, lists)
         refusals = [line for line in member.warnings[earlier:] if _REASON in line]
         bench.compare(f"wrong {credential}: the member logs it once, whatever the attempts", 1, len(refusals))
         reasons = [line.rpartition(": ")[2] for line in stranger.warnings]
