@@ -4,7 +4,8 @@ A paused destination takes no message of a client: sends to it, and commits with
 they do for room. Or it delivers none: what it has and what still comes waits in its queue. A topic
 is paused with all its subscriptions at this broker, those that come later included.
 
-A pause lasts until it is resumed, or the broker ends: nothing of it is stored, as in Open MQ.
+A pause lasts until the destination is resumed, its queue is deleted, or the broker ends: a restart
+remembers none. A paused queue is deleted by an administrator only.
 """
 
 from __future__ import annotations
