@@ -51,7 +51,7 @@ Sends = Sequence[tuple[str, "Message"]]
 
 
 class Demand:
-    """What sends, those of a transaction with its acknowledgements, want room for.
+    """The room that a send needs, or a transaction, whose acknowledgements make some.
 
     It is counted once, because a commit that waits asks for room again and again.
     """
@@ -72,8 +72,8 @@ class Demand:
         """What had no room at the last look, and how much it lacked room for: see ``_lacks``."""
 
     @classmethod
-    def of(cls, transaction: Transaction) -> Demand:
-        """Return what a transaction wants."""
+    def from_transaction(cls, transaction: Transaction) -> Demand:
+        """Return the room that a transaction needs."""
         return cls(transaction.sends, transaction.acknowledged)
 
 
@@ -423,7 +423,7 @@ class TransactionRoom:
     def __init__(self, limits: Limits | None, pauses: Pauses, transaction: Transaction) -> None:
         self._limits = limits
         self._pauses = pauses
-        self._demand = Demand.of(transaction)
+        self._demand = Demand.from_transaction(transaction)
 
     def lacking(self) -> str:
         """Return a destination that is paused for producers or has no room, "" if there is none."""

@@ -184,15 +184,18 @@ def test_the_sends_of_a_transaction_count_less_what_it_acknowledges(behavior):
         exchange = transaction(
             message("x"), message("y"), acknowledged=[client.delivery("0"), client.delivery("1")]
         )
-        assert (limits.must_wait(Demand.of(exchange)), limits.refusal(exchange.sends, exchange)) == ("", "")
+        assert (
+            limits.must_wait(Demand.from_transaction(exchange)),
+            limits.refusal(exchange.sends, exchange),
+        ) == ("", "")
         broker.engine.commit(exchange)
         await broker.settle()
         assert sorted(texts(broker)) == ["2", "3", "4", "x", "y"]
         more = transaction(message("z"))
-        assert limits.must_wait(Demand.of(more)) == ("q" if behavior == "FLOW_CONTROL" else "")
+        assert limits.must_wait(Demand.from_transaction(more)) == ("q" if behavior == "FLOW_CONTROL" else "")
         assert bool(limits.refusal(more.sends, more)) is (behavior == "REJECT_NEWEST")
         much = transaction(*[message(str(number)) for number in range(LIMIT + 1)])
-        assert limits.must_wait(Demand.of(much)) == "", "it would wait for ever"
+        assert limits.must_wait(Demand.from_transaction(much)) == "", "it would wait for ever"
         assert limits.refusal(much.sends, much)
 
     run(scenario, limited(behavior, default_consumer_window=2))
@@ -207,11 +210,11 @@ def test_a_transaction_that_sends_to_several_queues_needs_room_in_the_broker_for
             transaction(*[message("x", f"new{number}") for number in range(count)])
             for count in (1, 2, LIMIT + 1)
         )
-        assert (limits.must_wait(Demand.of(one)), limits.refusal(one.sends, one)) == ("", "")
+        assert (limits.must_wait(Demand.from_transaction(one)), limits.refusal(one.sends, one)) == ("", "")
         refuses = behavior == "REJECT_NEWEST"
-        assert limits.must_wait(Demand.of(two)) == ("" if refuses else "new0")
+        assert limits.must_wait(Demand.from_transaction(two)) == ("" if refuses else "new0")
         assert ("broker.max-messages" in limits.refusal(two.sends, two)) is refuses
-        assert limits.must_wait(Demand.of(much)) == ""
+        assert limits.must_wait(Demand.from_transaction(much)) == ""
         assert limits.refusal(much.sends, much)
         broker.engine.commit(one)
         await broker.settle()
@@ -229,7 +232,7 @@ def test_a_transaction_that_never_fits_into_a_queue_is_refused_before_there_is_o
         limits = broker.engine.limits
         fits, much = (transaction(*[message("x")] * count) for count in (LIMIT, LIMIT + 1))
         assert f"sends {LIMIT + 1} messages more to queue 'q'" in limits.refusal(much.sends, much)
-        assert (limits.must_wait(Demand.of(fits)), limits.refusal(fits.sends, fits)) == ("", "")
+        assert (limits.must_wait(Demand.from_transaction(fits)), limits.refusal(fits.sends, fits)) == ("", "")
 
     run(scenario, limited(behavior))
 
@@ -238,13 +241,13 @@ def test_a_commit_that_waits_looks_only_at_the_queue_that_lacks_room():
     async def scenario(broker):
         await fill(broker)
         limits, queues = broker.engine.limits, broker.engine.queues
-        demand = Demand.of(transaction(message("x"), message("x", "other")))
+        demand = Demand.from_transaction(transaction(message("x"), message("x", "other")))
         assert limits.must_wait(demand) == "q"
         demand.targets.clear()
         assert limits.must_wait(demand) == "q"
         await broker.engine.purge("q")
         assert limits.must_wait(demand) == ""
-        demand = Demand.of(transaction(message("x")))
+        demand = Demand.from_transaction(transaction(message("x")))
         await fill(broker)
         assert limits.must_wait(demand) == "q"
         queues["q"].dropped = True
@@ -264,9 +267,12 @@ def test_a_full_broker_has_room_for_what_a_transaction_moves_to_another_queue(be
         too_much = transaction(*[message(str(n), "out") for n in range(2)], acknowledged=[held[0]])
         refuses = behavior == "REJECT_NEWEST"
         assert bool(limits.refusal(too_much.sends, too_much)) is refuses
-        assert limits.must_wait(Demand.of(too_much)) == ("" if refuses else "out")
+        assert limits.must_wait(Demand.from_transaction(too_much)) == ("" if refuses else "out")
         moved = transaction(message("moved", "out"), acknowledged=[held[1]])
-        assert (limits.must_wait(Demand.of(moved)), limits.refusal(moved.sends, moved)) == ("", "")
+        assert (limits.must_wait(Demand.from_transaction(moved)), limits.refusal(moved.sends, moved)) == (
+            "",
+            "",
+        )
         broker.engine.commit(moved)
         await broker.settle()
         assert limits.total.count == LIMIT
