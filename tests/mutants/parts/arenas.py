@@ -208,3 +208,64 @@ DISK: Final = Arena(
 
 What is lost must not have been delivered before.
 """
+
+_CONVENTIONAL: Final = {"policy": "conventional", "pairs": 3, "master": "a1", "producers": 4, "consumers": 4}
+
+HOMES: Final = Arena(
+    ("kill", "power-loss", "pause", "partition"),
+    {
+        **_CONVENTIONAL,
+        "workload": "queue",
+        "ordered": False,
+        "produce_at": ("a1",),
+        "consume_at": ("b1", "c1"),
+    },
+)
+"""A conventional cluster with producers at one broker, and consumers at the two others."""
+
+HELD_OF_HOMES: Final = Arena(
+    ("pause", "partition"),
+    {
+        **HOMES.fields,
+        "produce_at": ("a1", "b1"),
+        "hold_s": 3.0,
+        "prefetch": 100,
+        "rate": 40.0,
+        "time_limit_s": 12.0,
+    },
+)
+"""The same with producers at two brokers, and consumers that hold messages for longer."""
+
+EXPIRING_AT_HOMES: Final = Arena(
+    HOMES.kinds,
+    {
+        **HOMES.fields,
+        "workload": "refusals",
+        "produce_at": ("a1", "b1"),
+        "consume_at": ("c1",),
+        "hold_s": 0.2,
+        "prefetch": 5,
+    },
+)
+"""Producers at two brokers whose messages are refused, expire, or wait for their time.
+
+Consumers at the third are slow, so that messages wait for them there.
+"""
+
+TRANSACTIONS_OVER_HOMES: Final = Arena(
+    HOMES.kinds,
+    {
+        **_CONVENTIONAL,
+        "workload": "transactions",
+        "queues": 3,
+        "produce_at": ("a1", "b1"),
+        "consume_at": ("c1",),
+    },
+)
+"""The same with producers at two brokers, and messages that move in transactions."""
+
+RECORDED_SUBSCRIPTIONS: Final = Arena(
+    ("kill", "power-loss", "pause", "partition", "disk-slow"),
+    {**_CONVENTIONAL, "workload": "subscriptions", "consumers": 6, "share_topics": True, "churn": 4.0},
+)
+"""A conventional cluster with durable subscriptions that come, go, and are made again."""
