@@ -65,10 +65,10 @@ SCENARIOS: Final = (
     _row(
         "CV4-member",
         "as CV4, but a member is killed: the others refuse nothing",
-        fault("kill", 4.0, 6.0, "c1"),
+        fault("kill", 4.0, 6.0, "b1"),
         besides=(
             _ALL,
-            RefusesChange(broker="b1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), most=0),
+            RefusesChange(broker="c1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), most=0),
         ),
     ),
     _row(

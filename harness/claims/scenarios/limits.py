@@ -103,6 +103,7 @@ SCENARIOS: Final = (
         properties("broker.", max_messages=LIMIT),
         BOUNDED,
         SlowestSend(least_s=0.3, most_s=15.0),
+        queues=2,
     ),
     _flooded(
         "none",
