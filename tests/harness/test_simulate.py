@@ -159,16 +159,17 @@ def first_with(directory, digest, identifier):
     return (directory / digest).read_text()
 
 
-OTHER_FAULTS = ("-stall", "-partition")
-"""The ends of cases that repeat a row with another fault than the kills of its first case."""
+def with_marks(scenarios):
+    """The first scenario of each row is tried with each commit of CI, its other cases in turn."""
+    rows = set()
+    for scenario in scenarios:
+        yield pytest.param(scenario, marks=pytest.mark.in_turn if scenario.row in rows else pytest.mark.row)
+        rows.add(scenario.row)
 
 
 @pytest.mark.parametrize(
     "scenario",
-    [
-        pytest.param(each, marks=pytest.mark.in_turn if each.id.endswith(OTHER_FAULTS) else pytest.mark.row)
-        for each in SCENARIOS
-    ],
+    [*with_marks(SCENARIOS)],
     ids=lambda scenario: scenario.id,
 )
 @pytest.mark.slow
