@@ -405,6 +405,12 @@ class HomeService:
 
     def _displace(self, queue: Queue, by: str) -> None:
         """End the consumers of a subscription: a client at another broker claims it."""
+        if queue.consumers:
+            _log.info(
+                "%s: its consumer here is ended, because a client of broker %s takes it over",
+                queue.subscription,
+                by,
+            )
         for remote in self._remotes_of(queue):
             self._supersede(remote, f"a client of broker {by}")
         for consumer in list(queue.consumers):

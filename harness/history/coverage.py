@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,8 @@ _COUNTED: Final[Mapping[str, str]] = {
     "client/ack-unknown": "an acknowledgement ended without an answer",
     "delivery/redelivered": "a delivery was flagged as a second one",
     "delivery/repeated": "a message was delivered more than once",
+    "delivery/elsewhere": "another broker delivered a message than the one that took it",
+    "delivery/moved": "a message was delivered again, by another broker than before",
     "group/moved": "a group's next message went to another session",
     "role/live": "a broker became live",
     "role/backup": "a broker became a backup",
@@ -49,6 +52,8 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "role/synchronizing": ("replication",),
     "role/backup": ("backups",),
     "role/verifying": ("locks", "members"),
+    "delivery/elsewhere": ("several",),
+    "delivery/moved": ("several",),
     "group/moved": ("groups",),
 }
 """Names with the traits of a campaign of which the test must have at least one."""
@@ -127,12 +132,11 @@ def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
 
 
 def _in_rows(rows: Iterable[Row]) -> Iterator[str]:
-    owner: dict[tuple[Any, Any], Any] = {}
-    delivered: set[tuple[Any, Any, Any]] = set()
+    seen = _Seen()
     for row in rows:
         process = row["process"]
         if process >= 0:
-            yield from _of_client(row, owner, delivered)
+            yield from _of_client(row, seen)
         elif process == NEMESIS:
             yield from _of_nemesis(row)
         elif process == MONITOR:
@@ -147,26 +151,44 @@ def _in_rows(rows: Iterable[Row]) -> Iterator[str]:
                 yield "browse/leftover"
 
 
-def _of_client(
-    row: Row, owner: dict[tuple[Any, Any], Any], delivered: set[tuple[Any, Any, Any]]
-) -> Iterator[str]:
+@dataclass(slots=True)
+class _Seen:
+    """What earlier rows of clients showed.
+
+    ``owner`` is the session that a group's last message went to, ``taken_by`` the broker that
+    acknowledged a message, ``delivered_by`` the broker that delivered it last.
+    """
+
+    owner: dict[tuple[Any, Any], Any] = field(default_factory=dict)
+    taken_by: dict[Any, Any] = field(default_factory=dict)
+    delivered_by: dict[tuple[Any, Any, Any], Any] = field(default_factory=dict)
+
+
+def _of_client(row: Row, seen: _Seen) -> Iterator[str]:
     f, type_ = row["f"], row["type"]
-    if f == "deliver":
-        if row["redelivered"]:
-            yield "delivery/redelivered"
-        key = (row["queue"], row["group"], row["message"])
-        if key in delivered:
-            yield "delivery/repeated"
-        delivered.add(key)
-        if row["group"] is not None:
-            place = key[:2]
-            if owner.get(place, row["session"]) != row["session"]:
-                yield "group/moved"
-            owner[place] = row["session"]
-    else:
+    if f != "deliver":
+        if f == "send" and type_ == "ok":
+            seen.taken_by[row["message"]] = row["broker"]
         name = _OUTCOMES.get((f, type_))
         if name is not None and not (f == "disconnect" and row["error"] == "disconnected"):
             yield name
+        return
+    broker, message = row["broker"], row["message"]
+    if row["redelivered"]:
+        yield "delivery/redelivered"
+    if seen.taken_by.get(message, broker) != broker:
+        yield "delivery/elsewhere"
+    copy = row["queue"], row.get("subscription"), message
+    if copy in seen.delivered_by:
+        yield "delivery/repeated"
+        if seen.delivered_by[copy] != broker:
+            yield "delivery/moved"
+    seen.delivered_by[copy] = broker
+    if row["group"] is not None:
+        place = row["queue"], row["group"]
+        if seen.owner.get(place, row["session"]) != row["session"]:
+            yield "group/moved"
+        seen.owner[place] = row["session"]
 
 
 _OUTCOMES: Final[Mapping[tuple[str, str], str]] = {

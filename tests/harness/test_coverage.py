@@ -65,6 +65,8 @@ def test_each_policy_has_the_traits_of_its_brokers(name, policy):
     for variant in ({}, *system.policies[policy].variants):
         nodes = system.plan(TestSpec(name="t", system=name, policy=policy, properties=variant))
         expected = {trait for node in nodes for trait in ROLES.get(node.configured, ())}
+        if policy == "conventional":
+            expected = {"homes"} if name == "own" else set()
         if "replication" in expected and any(node.store or node.database for node in nodes):
             expected = {"locks", "shared-store"}
         assert {*system.policies[policy].traits} == expected
@@ -95,3 +97,38 @@ def test_whatever_happens_was_held_to_be_possible(policy, kind, seen):
     run = simulate(spec, Schedule(faults=(fault,)), judge=False)
     assert run.coverage[seen] > 0
     assert set(run.coverage) & set(coverage.meanings(EVENTS)) <= possible(policy, [kind])
+
+
+def row(f, *, broker, message, type_="ok", subscription=None):
+    return {
+        "process": 1,
+        "f": f,
+        "type": type_,
+        "broker": broker,
+        "message": message,
+        "queue": "q",
+        "group": None,
+        "session": 1,
+        "redelivered": False,
+        "error": None,
+        "subscription": subscription,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "seen"),
+    [
+        ([row("deliver", broker="a1", message=1)], set()),
+        ([row("deliver", broker="b1", message=1)], {"delivery/elsewhere"}),
+        (
+            [row("deliver", broker="a1", message=1), row("deliver", broker="b1", message=1)],
+            {"delivery/elsewhere", "delivery/repeated", "delivery/moved"},
+        ),
+        ([row("deliver", broker="a1", message=1)] * 2, {"delivery/repeated"}),
+        ([row("deliver", broker="a1", message=1, subscription=name) for name in "xy"], set()),
+        ([row("deliver", broker="b1", message=2)], set()),
+    ],
+)
+def test_where_a_message_was_taken_and_delivered_is_counted(rows, seen):
+    sent = row("send", broker="a1", message=1)
+    assert set(coverage.count([sent, *rows], {}, {})) == seen

@@ -46,7 +46,8 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The result of a search: ``campaign.json``.
 
-    ``ended`` counts runs by how they ended, ``never`` has the names of what happened in no run.
+    ``ended`` counts runs by how they ended. ``coverage`` counts how often each thing happened,
+    ``runs_with`` in how many runs, and ``never`` has the names of what happened in none.
     """
 
     versions: dict[str, str]
@@ -60,6 +61,7 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     virtual_s: float
     kept: tuple[KeptRun, ...]
     coverage: dict[str, int]
+    runs_with: dict[str, int]
     never: dict[str, str]
     stopped: str
     reproduction: str | None = None
@@ -71,6 +73,7 @@ class SearchTally:
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
         self.coverage: Counter[str] = Counter()
+        self.runs_with: Counter[str] = Counter()
         self.kept: list[ExploredRun] = []
         self.virtual_s = 0.0
 
@@ -78,6 +81,7 @@ class SearchTally:
         """Count one more run."""
         self.ended[record.word] += 1
         self.coverage.update(record.coverage)
+        self.runs_with.update(record.coverage.keys())
         self.virtual_s += record.virtual_s
         if record.word != "valid":
             self.kept.append(record)
@@ -128,6 +132,7 @@ def campaign(
             for record in sorted(tally.kept, key=lambda record: record.number)
         ),
         coverage=dict(sorted(tally.coverage.items())),
+        runs_with=dict(sorted(tally.runs_with.items())),
         never={name: _meaning(name, events) for name in never},
         stopped=stopped,
         reproduction=None if stored is None else str(stored),

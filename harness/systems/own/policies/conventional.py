@@ -14,22 +14,58 @@ from harness.systems.own.policies.standalone import CONFIGURED
 
 _SECTION: Final = "ha-policy.conventional."
 
-_EVENTS: Final[Mapping[str, Event]] = needing(
-    "master",
-    {
-        "master/begun": event(
-            "the master broker of a conventional cluster began",
-            r"conventional: this broker is the master broker$",
-        ),
-        "master/awaited": event(
-            "a broker was suspended until it reached its master broker", r"conventional: suspended: "
-        ),
-        "master/reached": event(
-            "a suspended broker reached its master broker",
-            r"conventional: the master broker \S+ is reached$",
-        ),
-    },
-)
+_HOMES: Final = "homes"
+
+_EVENTS: Final[Mapping[str, Event]] = {
+    **needing(
+        _HOMES,
+        {
+            "home/lease-ended": event(
+                "a home gave out what a broker held of which it had heard nothing for a lease",
+                r"messages that \S+ held are given to others: its lease ended",
+            ),
+            "home/last-life-over": event(
+                "a home that had restarted gave out what brokers held in its last life",
+                r"the messages of this broker's last life are given out: ",
+            ),
+            "list/read-again": event(
+                "a broker read its list of brokers again", r"conventional: the list of brokers is read again;"
+            ),
+        },
+    ),
+    **needing(
+        "master",
+        {
+            "change/caught-up": event(
+                "a broker joined the change record and caught up with it",
+                r"the change record of master broker \S+ is applied up to change",
+            ),
+            "change/dropped-messages": event(
+                "a change of the cluster dropped messages at a broker",
+                r"change \d+ of the cluster is applied",
+            ),
+            "change/restored": event(
+                "the master began with a change record that was restored from a backup",
+                r"the change record was restored from a backup",
+            ),
+            "consumer/taken-over": event(
+                "a client took over a durable subscription from a client of another broker",
+                r"its consumer here is ended, because a client of broker \S+ takes it over$",
+            ),
+            "master/begun": event(
+                "the master broker of a conventional cluster began",
+                r"conventional: this broker is the master broker$",
+            ),
+            "master/awaited": event(
+                "a broker was suspended until it reached its master broker", r"conventional: suspended: "
+            ),
+            "master/reached": event(
+                "a suspended broker reached its master broker",
+                r"conventional: the master broker \S+ is reached$",
+            ),
+        },
+    ),
+}
 
 
 def _own_store(node: NodePlan, hosts: Mapping[str, Address]) -> dict[str, Any]:
@@ -47,6 +83,7 @@ class Conventional(Policy):
     """A policy with brokers that each have a disk of their own, and serve consumers of all."""
 
     name = "conventional"
+    traits = (_HOMES,)
     events = _EVENTS
     has_master = True
     commands = ("reload",)
