@@ -12,6 +12,7 @@ prevents all of it, even one whose selector matches nothing (AMQ 17.4.1.1).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -22,6 +23,8 @@ from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.selector import Selector
 from broker.storage.errors import JournalError
+
+_log = logging.getLogger(__name__)
 
 WINDOW: Final = 100
 """The most messages of a queue that are taken for one entry."""
@@ -102,7 +105,7 @@ class Redistribution:
         if due > asyncio.get_running_loop().time():
             self._review_at(name, due)
         else:
-            self._begin(name, demand)
+            self._begin(name, demand, has_messages=len(queue) > 0)
 
     def _review_at(self, name: str, due: float) -> None:
         """Review a queue again at that time; nothing else is planned for it."""
@@ -112,7 +115,7 @@ class Redistribution:
         del self._timers[name]
         self._review(name)
 
-    def _begin(self, name: str, demand: Demand) -> None:
+    def _begin(self, name: str, demand: Demand, *, has_messages: bool) -> None:
         loop = asyncio.get_running_loop()
 
         def deliver(delivery: Delivery) -> None:
@@ -128,6 +131,8 @@ class Redistribution:
             )
         except (DemotedError, JournalError):
             return  # the broker ends, and says why
+        if has_messages:
+            _log.info("redistribution: the messages of queue %r move to other brokers", name[:128])
 
     def _move(self, consumer: QueueConsumer) -> None:
         """Move what a redistributor holds, each message to the broker whose turn it is."""

@@ -32,7 +32,11 @@ def families(names):
         (possible("shared-store", ["kill"], store={"type": "database"}), {"lock", "database"}),
         (possible("ha-database", ["kill"]), {"member", "database"}),
         (possible("multi-instance", ["kill"]), {"lock", "instance", "journal"}),
-        (possible("standalone", ["kill"], "queue"), {"journal"}),
+        (possible("standalone", ["kill"], "queue"), {"journal", "redistribution"}),
+        (
+            possible("conventional", ["kill"]),
+            {"change", "consumer", "master", "home", "journal", "list"},
+        ),
     ],
 )
 def test_what_a_cluster_cannot_do_is_not_missed_in_it(names, has):
@@ -65,8 +69,8 @@ def test_each_policy_has_the_traits_of_its_brokers(name, policy):
     for variant in ({}, *system.policies[policy].variants):
         nodes = system.plan(TestSpec(name="t", system=name, policy=policy, properties=variant))
         expected = {trait for node in nodes for trait in ROLES.get(node.configured, ())}
-        if policy == "conventional":
-            expected = {"homes"} if name == "own" else set()
+        if name == "own":
+            expected |= {"conventional": {"homes"}, "standalone": {"forwarding"}}.get(policy, set())
         if "replication" in expected and any(node.store or node.database for node in nodes):
             expected = {"locks", "shared-store"}
         assert {*system.policies[policy].traits} == expected
