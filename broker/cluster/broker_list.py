@@ -1,4 +1,4 @@
-"""What the brokers of a conventional cluster ask of each other besides equal properties (SUN).
+"""The conditions, besides equal properties, on which brokers of a conventional cluster link (SUN).
 
 No broker has an address that leads back to the machine that uses it: on another machine it would
 lead to another broker, or to none. And all brokers have a version at least as new as the master's,
@@ -20,8 +20,9 @@ async def loopback_problem(address: str, target: tuple[str, int]) -> str:
 
     Raises OSError if the name of the target is not known.
     """
-    known = await asyncio.get_running_loop().getaddrinfo(*target, type=socket.SOCK_STREAM)
-    loopbacks = sorted({str(found[4][0]) for found in known if _is_loopback(str(found[4][0]))})
+    resolved = await asyncio.get_running_loop().getaddrinfo(*target, type=socket.SOCK_STREAM)
+    hosts = {str(socket_address[0]) for *_, socket_address in resolved}
+    loopbacks = sorted(host for host in hosts if _is_loopback(host))
     if not loopbacks:
         return ""
     return (

@@ -154,9 +154,9 @@ class ChangeMaster:
             raise ChangeRefusedError(self.problem)
         head = self._record.head
         assert head is not None, "compaction of no record"
-        others = self._membership.neighbours.static
-        behind = sorted(other for other in others if self._applied.get(other, -1) < head.sequence)
-        upto = min((self._applied.get(other, 0) for other in others), default=head.sequence)
+        members = self._membership.neighbours.static
+        behind = sorted(member for member in members if self._applied.get(member, -1) < head.sequence)
+        upto = min((self._applied.get(member, 0) for member in members), default=head.sequence)
         return self._record.compact(upto), behind
 
     # --------------------------------------------------------------------------------------- inside
@@ -173,19 +173,19 @@ class ChangeMaster:
         if head is None or self.problem:
             link.send(m.ChangesGiven("", (), 0, False, (), self.problem, message.question))
             return
-        whole = message.incarnation != head.incarnation or message.sequence < head.floor
-        changes = record.changes_since(0 if whole else message.sequence)
-        if whole:
+        is_whole = message.incarnation != head.incarnation or message.sequence < head.floor
+        changes = record.changes_since(0 if is_whole else message.sequence)
+        if is_whole:
             changes = tuple(change for change in changes if change.value is not None)
-        given = m.ChangesGiven(
-            head.incarnation, head.ancestors, head.sequence, whole, changes, "", message.question
+        answer = m.ChangesGiven(
+            head.incarnation, head.ancestors, head.sequence, is_whole, changes, "", message.question
         )
-        self._engine.gate.when_durable(record.written, partial(self._give, link, given))
+        self._engine.gate.when_durable(record.written, partial(self._give, link, answer))
 
-    def _give(self, link: ClusterLink, given: m.ChangesGiven) -> None:
+    def _give(self, link: ClusterLink, answer: m.ChangesGiven) -> None:
         if link.is_open:
             self._feeds[link] = -1
-            link.send(given)
+            link.send(answer)
 
     def _note_applied(self, link: ClusterLink, message: m.ChangesApplied) -> None:
         head = self._record.head
@@ -252,10 +252,10 @@ class ChangeMaster:
 
     def _changes_something(self, kind: Kind, key: str, value: str | None) -> bool:
         former = self._record.changes.get((kind, key))
-        there = None if former is None else former.value
-        if value is None or there is None:
-            return value is not there
-        return kind == SUBSCRIPTION and not _decoded(value).is_as(_decoded(there))
+        recorded = None if former is None else former.value
+        if value is None or recorded is None:
+            return value is not recorded
+        return kind == SUBSCRIPTION and not _decoded(value).is_as(_decoded(recorded))
 
     def _tell(self, change: Change) -> None:
         for link in self._feeds:

@@ -24,6 +24,7 @@ class HomeModel:
         self._membership = membership
         self._homes: LinkedHomes | None = None
         self._service: HomeService | None = None
+        self._transactions: TransactionLinks | None = None
 
     def attach(self, engine: Engine) -> None:
         """Begin, with an engine that serves no clients yet."""
@@ -39,12 +40,12 @@ class HomeModel:
 
     def detach(self) -> None:
         """Serve no other broker any more, and consume nothing there."""
-        if self._homes is not None and self._service is not None:
-            self._homes.stop()
-            self._service.stop()
-            self._transactions.stop()
+        for each in (self._homes, self._service, self._transactions):
+            if each is not None:
+                each.stop()
+        if self._homes is not None:
             self._membership.on_change.remove(self._publish)
-            self._homes = self._service = None
+        self._homes = self._service = self._transactions = None
 
     def route(self, queue: str, message: Message) -> str | None:
         """Return None: every message stays here."""

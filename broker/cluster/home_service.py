@@ -494,7 +494,7 @@ class HomeService:
     def _end_deliveries(
         self,
         link: ClusterLink,
-        message: m.SettleRequest | m.PrepareRequest,
+        message: m.SettleRequest,
         act: Callable[[Transaction, Callable[[], None]], object],
     ) -> None:
         """Do that with what a host holds and names; answer once it is durable."""

@@ -410,18 +410,10 @@ class Home:
     def settle(self, part: Part) -> asyncio.Future[None]:
         """See ``Settler``."""
         done: asyncio.Future[None] = self._loop.create_future()
-        refused = [delivery for delivery in part.refused if delivery not in part.given_up]
         named = [*part.acknowledged, *part.refused]
         concerned = list(dict.fromkeys(_remote(delivery).part for delivery in named))
         try:
-            answer = self.link.ask(
-                m.SettleRequest(
-                    self.link.number(),
-                    _tags_by_consumer(part.acknowledged),
-                    _tags_by_consumer(refused),
-                    _tags_by_consumer(list(part.given_up)),
-                )
-            )
+            answer = self.link.ask(m.SettleRequest(self.link.number(), *_tags_of(part)))
         except LinkError:
             return done  # and the end of the link ends the connection
         for one in concerned:
@@ -436,17 +428,8 @@ class Home:
         What it names is nobody's here from now on: if the link ends, no client holds it. Raises
         OSError.
         """
-        refused = [delivery for delivery in part.refused if delivery not in part.given_up]
         self._drop([*part.acknowledged, *part.refused])
-        reply = await self.link.call(
-            m.PrepareRequest(
-                self.link.number(),
-                id_,
-                _tags_by_consumer(part.acknowledged),
-                _tags_by_consumer(refused),
-                _tags_by_consumer(list(part.given_up)),
-            )
-        )
+        reply = await self.link.call(m.PrepareRequest(self.link.number(), *_tags_of(part), id_))
         if not isinstance(reply, m.Settled) or reply.reason:
             reason = reply.reason if isinstance(reply, m.Settled) else "its answer is not understood"
             raise LinkError(reason)
@@ -811,7 +794,21 @@ def _remote(delivery: Delivery) -> RemoteDelivery:
     return delivery
 
 
-def _tags_by_consumer(deliveries: Sequence[Delivery]) -> dict[int, tuple[int, ...]]:
+def _tags_of(part: Part) -> tuple[_Tags, _Tags, _Tags]:
+    """Return what a part acknowledges, refuses and gives up, as requests to the home name it."""
+    refused = [delivery for delivery in part.refused if delivery not in part.given_up]
+    return (
+        _tags_by_consumer(part.acknowledged),
+        _tags_by_consumer(refused),
+        _tags_by_consumer(list(part.given_up)),
+    )
+
+
+_Tags = dict[int, tuple[int, ...]]
+"""The tags of deliveries at their home, by consumer."""
+
+
+def _tags_by_consumer(deliveries: Sequence[Delivery]) -> _Tags:
     """Return the tags of deliveries at their home, by consumer."""
     tags: dict[int, list[int]] = {}
     for delivery in deliveries:

@@ -483,22 +483,19 @@ class SettleRequest(Request, frozen=True):
 
 
 class Settled(Reply, frozen=True):
-    """They are settled, durably. With a ``reason`` none is: the home does not know them."""
+    """The deliveries of a request are settled, durably; with a ``reason``, none of them is."""
 
     reason: str
     at: float
 
 
-class PrepareRequest(Request, frozen=True):
+class PrepareRequest(SettleRequest, frozen=True):
     """A promise to settle deliveries, or to keep them, as the transaction's coordinator decides.
 
     The answer is ``Settled``, once the promise is durable.
     """
 
     transaction: TransactionId
-    acknowledged: dict[int, tuple[int, ...]]
-    refused: dict[int, tuple[int, ...]]
-    given_up: dict[int, tuple[int, ...]]
 
 
 class DecisionRequest(Request, frozen=True):

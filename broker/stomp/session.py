@@ -602,7 +602,10 @@ class StompSession:
     def _topic_subscription(
         self, subscription_id: str, destination: str, headers: Mapping[str, str], wanted: Selector | None
     ) -> TopicSubscription:
-        """Return the subscription to a topic that a client wants, and may have."""
+        """Return the subscription to a topic that a client wants, and may have.
+
+        A durable one that exists is claimed: its consumers at other brokers end.
+        """
         topic = topic_name(destination)
         self._server.rights.demand(self.user, "consume", topic, "topic")
         if headers.get("browser") == "true":
@@ -618,9 +621,9 @@ class StompSession:
         existing = self._existing(subscription.key) if subscription.durable else None
         if existing is not None and existing.subscription is not None:
             self._server.rights.demand_existing(self.user, existing.subscription, topic)
-            if self.engine.homes is not None and not subscription.shared:
-                self.engine.homes.claim(existing)
         self._demand_room(subscription)
+        if existing is not None and self.engine.homes is not None and not subscription.shared:
+            self.engine.homes.claim(existing)
         return subscription
 
     def _must_be_made(self, subscription: TopicSubscription) -> bool:
