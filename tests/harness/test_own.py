@@ -281,3 +281,19 @@ def test_a_search_draws_redistribution_only_where_brokers_take_it(fields, is_dra
     system = OwnSystem()
     drawn = system.drawn(spec, system.plan(spec))
     assert ("address-settings.#.redistribution-delay" in drawn) is is_drawn
+
+
+@pytest.mark.parametrize(
+    ("fields", "promised"),
+    [
+        ({}, True),
+        ({"client_brokers": ("a1",)}, False),
+        ({"client_brokers": ("a1",), "client_feed": False}, True),
+        ({"client_brokers": ("a1", "a2"), "client_feed": False}, True),
+        ({"client_brokers": ("a1", "b1"), "client_feed": False}, False),
+        ({"client_brokers": ("a1", "a2"), "pairs": 1}, True),
+    ],
+)
+def test_a_group_is_kept_together_where_its_producers_use_one_pair(fields, promised):
+    spec = TestSpec(**{"name": "test", "policy": "replication", "pairs": 2, **fields})
+    assert OwnSystem().promises(spec).groups is promised

@@ -114,8 +114,13 @@ class OwnSystem(AdminClients):
             )
             for address in ("dead-letter-address", "expiry-address")
         )
+        # A client that may use brokers of several pairs sends one group to all of them, and each
+        # gives what it took to a consumer of its own.
+        listed = {node.pair for node in self.plan(spec) if node.name in spec.client_brokers}
+        spreads_groups = len(listed) > 1 or (bool(listed) and spec.client_feed and spec.pairs > 1)
         return Promises(
             nack="requeue",
+            groups=not spreads_groups,
             delivery_attempts=least,
             most_attempts=most,
             keeps_dead_letters=dead_letters,
