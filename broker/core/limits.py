@@ -157,10 +157,13 @@ class LimitedQueue(Queue):
     def excess(self, more: int, in_all: int | None = None) -> int:
         """Return how many messages would be too many, if there were so many ``more``.
 
-        ``in_all`` is how many more there would be in all queues, if not as many.
+        ``in_all`` is how many more there would be in all queues, if not as many. A transaction that
+        adds none there needs no room in the broker, even if that has too many: it may be the only
+        way to fewer.
         """
         total = self._total
-        beyond_total = total.count + (more if in_all is None else in_all) - total.most
+        added = more if in_all is None else in_all
+        beyond_total = total.count + added - total.most if added > 0 else 0
         return max(0, self.count + more - self.most, beyond_total)
 
     def must_wait(self, more: int, in_all: int | None = None) -> bool:
@@ -412,7 +415,7 @@ class Limits:
                 if isinstance(holder, LimitedQueue):
                     growth[holder] += count
         growth.subtract(demand.freed)
-        return +growth, max(0, new + growth.total())
+        return +growth, new + growth.total()
 
 
 class TransactionRoom:

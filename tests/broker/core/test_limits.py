@@ -281,6 +281,66 @@ def test_a_full_broker_has_room_for_what_a_transaction_moves_to_another_queue(be
     run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
 
 
+@pytest.mark.parametrize("behavior", BEHAVIORS)
+def test_a_broker_with_too_many_messages_lets_transactions_move_or_lessen_them(behavior):
+    async def scenario(broker):
+        await fill(broker)
+        broker.made_of = replace(broker.made_of, max_messages=LIMIT - 2)
+        broker = await broker.restart()
+        consumer = broker.consume(window=3)
+        await broker.settle()
+        held, limits = [*consumer.held], broker.engine.limits
+        broker.engine.queue("out")
+        for acknowledged in (held[:1], held[1:]):
+            moved = transaction(message("moved", "out"), acknowledged=acknowledged)
+            demand = Demand.from_transaction(moved)
+            assert (limits.must_wait(demand), limits.refusal(moved.sends, moved)) == ("", "")
+            broker.engine.commit(moved)
+            await broker.settle()
+
+    run(scenario, replace(settings(limit_behavior=behavior, max_messages=-1), max_messages=LIMIT))
+
+
+def test_a_message_of_another_broker_makes_no_room_here():
+    async def scenario(broker):
+        await fill(broker)
+        consumer = broker.consume()
+        await broker.settle()
+        [held] = consumer.held[:1]
+        exchange = transaction(message("x"), acknowledged=[held])
+        assert broker.engine.limits.refusal(exchange.sends, exchange) == ""
+        held.settler = object()
+        assert "'q' is full" in broker.engine.limits.refusal(exchange.sends, exchange)
+
+    run(scenario, limited("REJECT_NEWEST"))
+
+
+def test_a_message_to_a_topic_counts_once_for_each_subscription():
+    async def scenario(broker):
+        limits, topic = broker.engine.limits, "/topic/t"
+        for name in "st":
+            broker.engine.bind(Subscription("t", name, "c", durable=True))
+        assert limits.must_wait(Demand(((topic, message("x", topic)),))) == ""
+        await fill(broker, 1)
+        assert limits.must_wait(Demand(((topic, message("x", topic)),))).startswith("/")
+
+    run(scenario, replace(settings(max_messages=-1), max_messages=2))
+
+
+def test_a_commit_that_waits_for_a_new_queue_may_remove_messages_once_that_is_there():
+    async def scenario(broker):
+        await fill(broker)
+        consumer = broker.consume(window=1)
+        await broker.settle()
+        demand = Demand.from_transaction(transaction(message("x", "new")))
+        assert broker.engine.limits.must_wait(demand) == "new"
+        broker.engine.commit(transaction(message("moved", "new"), acknowledged=[*consumer.held]))
+        await broker.settle()
+        assert broker.engine.limits.must_wait(demand) == ""
+
+    run(scenario, replace(settings(limit_behavior="REMOVE_OLDEST", max_messages=-1), max_messages=LIMIT))
+
+
 @pytest.mark.parametrize(
     ("most", "target", "text"),
     [
