@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from broker.cluster import client_claims
 from broker.cluster import messages as m
 from broker.cluster.client_claims import ClientClaims
 from broker.core.changes import NUMBER_MAX
@@ -92,3 +93,36 @@ def test_a_broken_broker_that_says_the_highest_number_ends_no_later_claims():
     one.hear(other)
     one.claims.claim(CLIENT)
     assert m.decode(m.encode(one.said[0])[m.LENGTH.size :]) == one.said[0]
+
+
+def test_a_connection_that_another_one_has_ended_is_claimed_no_more():
+    first, second, third = Broker("a"), Broker("b"), Broker("c")
+    first.claims.claim(CLIENT)
+    second.hear(first)
+    second.claims.claim(CLIENT)
+    first.hear(second)
+    second.claims.claim(CLIENT)
+    first.hear(second)
+    assert len(first.ended) == 1
+    first.meet(third)
+    assert [message.claims for message in first.said] == [()]
+
+
+def test_a_broker_without_clients_tells_the_highest_number_that_it_has_seen():
+    old, new = Broker("b"), Broker("a")
+    for _ in range(9):
+        old.claims.claim(CLIENT)
+    old.claims.release(CLIENT)
+    old.meet(new)
+    new.claims.claim(CLIENT)
+    assert new.said[-1].claims == ((*CLIENT, 10),)
+
+
+def test_many_clients_are_told_in_several_messages(monkeypatch):
+    monkeypatch.setattr(client_claims, "CLIENTS_MAX", 2)
+    one, other = Broker("a"), Broker("b")
+    for number in range(5):
+        one.claims.claim(("user", f"c{number}"))
+    one.meet(other)
+    told = [[client_id for _, client_id, _ in message.claims] for message in one.said]
+    assert told == [["c0", "c1"], ["c2", "c3"], ["c4"]]
