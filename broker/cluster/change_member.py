@@ -111,9 +111,11 @@ class ChangeMember:
         """Ask the master for a change, and return when it is applied here; see ``Changes``."""
         self._demand_master()
         async with self._turn:
-            self._demand_master()
-            self._ordinal += 1
-            return await self._ask(kind, key, value)
+            made = await self._ask_next(kind, key, value)
+            if value is None and self._record.is_unrecorded(kind, key):
+                self._record.drop_unrecorded(key)
+                return True
+            return made
 
     # --------------------------------------------------------------------------------------- asking
 
@@ -124,6 +126,11 @@ class ChangeMember:
                 f"{why}; destinations and durable subscriptions cannot be made or deleted without it, and "
                 "nothing was changed"
             )
+
+    async def _ask_next(self, kind: Kind, key: str, value: str | None) -> bool:
+        self._demand_master()
+        self._ordinal += 1
+        return await self._ask(kind, key, value)
 
     async def _ask(self, kind: Kind, key: str, value: str | None) -> bool:
         loop = asyncio.get_running_loop()
@@ -202,12 +209,11 @@ class ChangeMember:
             self._look()
             return
         former = self._record.head
+        is_reset = former is not None and not former.incarnation
         head = Head(given.incarnation, given.ancestors, given.sequence)
         if head != former:
             try:
-                losses = self._record.take(
-                    head, given.changes, whole=given.whole, drops_unrecorded=former is not None
-                )
+                losses = self._record.take(head, given.changes, whole=given.whole, drops_unrecorded=is_reset)
             except (DemotedError, JournalError):
                 return  # the broker ends, and says why
             _log.log(
@@ -250,11 +256,15 @@ class ChangeMember:
     async def _propose(self) -> None:
         """Have the durable subscriptions recorded that were here before this broker joined.
 
-        Those that are not when the master is lost are proposed when this broker joins again.
+        Those that are not when the master is lost are proposed when this broker joins again. Those
+        that are dropped while others are proposed are not made again.
         """
         for subscription in self._record.unrecorded:
+            key = key_of(subscription.key)
             try:
-                await self.request(SUBSCRIPTION, key_of(subscription.key), value_of(subscription))
+                async with self._turn:
+                    if self._record.is_unrecorded(SUBSCRIPTION, key):
+                        await self._ask_next(SUBSCRIPTION, key, value_of(subscription))
             except ChangeRefusedError as error:
                 if self.feed is None:
                     return

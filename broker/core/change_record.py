@@ -95,6 +95,10 @@ class ChangeRecord:
             if not self.is_there(SUBSCRIPTION, key_of(subscription.key))
         ]
 
+    def is_unrecorded(self, kind: Kind, key: str) -> bool:
+        """Return whether it is a durable subscription that is here, and that the record lacks."""
+        return kind == SUBSCRIPTION and not self.is_there(kind, key) and self._queue((kind, key)) is not None
+
     def views(self) -> dict[str, dict[str, str]]:
         """Return what is here of the record, with the numbers of the changes that made it."""
         destinations: dict[str, str] = {}
@@ -192,6 +196,12 @@ class ChangeRecord:
         dropped.
         """
         return self._write(head, changes, whole=whole, drops_unrecorded=drops_unrecorded)
+
+    def drop_unrecorded(self, key: str) -> None:
+        """Drop a durable subscription that the record lacks, durably."""
+        queue = self._queue((SUBSCRIPTION, key))
+        assert queue is not None, "a subscription is dropped that is not here"
+        self.written = self._engine.change((queue,), (), (), ())
 
     def reset(self) -> None:
         """Leave the record, to join any other and to drop what that lacks."""

@@ -327,6 +327,32 @@ def test_a_message_to_a_topic_counts_once_for_each_subscription():
     run(scenario, replace(settings(max_messages=-1), max_messages=2))
 
 
+def test_a_commit_that_waits_for_a_topic_looks_again_at_all_its_subscriptions():
+    async def scenario(broker):
+        limits, topic = broker.engine.limits, "/topic/t"
+        queues = [broker.engine.bind(Subscription("t", name, "c", durable=True)) for name in "st"]
+        await fill(broker, 1)
+        demand = Demand(((topic, message("x", topic)),))
+        assert limits.must_wait(demand)
+        broker.engine.drop(queues[1])
+        assert limits.must_wait(demand) == ""
+
+    run(scenario, replace(settings(max_messages=-1), max_messages=2))
+
+
+def test_a_transaction_may_send_more_than_fits_into_a_queue_if_it_acknowledges_as_much_there():
+    async def scenario(broker):
+        await fill(broker)
+        consumer = broker.consume(window=LIMIT)
+        await broker.settle()
+        sends = [message(str(number)) for number in range(LIMIT + 1)]
+        for acknowledged, refused in ((consumer.held, False), ([], True)):
+            exchange = transaction(*sends, acknowledged=acknowledged)
+            assert bool(broker.engine.limits.refusal(exchange.sends, exchange)) is refused
+
+    run(scenario, limited("FLOW_CONTROL"))
+
+
 def test_a_commit_that_waits_for_a_new_queue_may_remove_messages_once_that_is_there():
     async def scenario(broker):
         await fill(broker)
