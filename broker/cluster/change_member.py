@@ -196,7 +196,6 @@ class ChangeMember:
     def _unlinked(self, link: ClusterLink) -> None:
         if link is self.feed:
             self.feed = None
-        self._check_waits()
 
     def _take_given(self, link: ClusterLink, given: m.ChangesGiven) -> None:
         if given.question != self._question or link is not self._master.link() or self._engine.abandoned:

@@ -8,6 +8,7 @@ import pytest
 from engines import Broker, settings
 from stored import stored
 
+from broker.core import limits
 from broker.core.identity import MessageId
 from broker.core.limits import Demand, TransactionRoom
 from broker.core.message import Message
@@ -590,6 +591,36 @@ def test_pages_of_an_earlier_configuration_are_read_before_what_is_on_them_is_re
     run(scenario, settings(max_size_bytes=8192, page_size_bytes=2048))
 
 
+def test_messages_that_always_enter_remove_what_is_on_pages():
+    async def scenario(broker):
+        for number in range(100):
+            broker.send(f"{number} {'x' * 500}")
+            await broker.settle()
+        broker.made_of = limited("REMOVE_OLDEST", 10)
+        broker = await broker.crash()
+        for number in range(100, 200):
+            broker.send(f"{number} ")
+            await broker.settle()
+        assert [text.split()[0] for text in texts(broker)] == [str(number) for number in range(190, 200)]
+
+    run(scenario, settings(max_size_bytes=8192, page_size_bytes=2048))
+
+
+def test_no_send_removes_more_than_can_be_done_in_one_turn(monkeypatch):
+    monkeypatch.setattr(limits, "CHUNK", 4)
+
+    async def scenario(broker):
+        await fill(broker, 15)
+        broker.made_of = limited("REMOVE_OLDEST")
+        broker = await broker.restart()
+        for left in (12, 9, 6, 5):
+            assert post(broker, message("x")) == "taken"
+            await broker.settle()
+            assert len(texts(broker)) == left
+
+    run(scenario, limited("REMOVE_OLDEST", 100))
+
+
 @pytest.mark.parametrize("behavior", BEHAVIORS)
 def test_the_count_is_right_whatever_clients_do(behavior):
     async def scenario(broker):
@@ -635,6 +666,7 @@ def test_a_session_is_one_producer_of_each_destination():
         limits = broker.engine.limits
         assert [limits.enter("q", session) for session in ("s1", "s1", "s2")] == ["", "", ""]
         assert "max-producers" in limits.enter("q", "s3")
+        assert limits.enter("q", "s1") == "", "it is one already"
         assert limits.enter("/topic/q", "s3") == ""
         limits.leave("s1")
         assert limits.enter("q", "s3") == ""

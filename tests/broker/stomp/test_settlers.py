@@ -114,6 +114,7 @@ class Client:
         for frame in self.reader.frames():
             if frame.command == "ERROR":
                 self.error = frame.headers["message"]
+                self.is_certain = frame.headers.get("not-done") == "true"
             if frame.command == "MESSAGE":
                 self.acks.append(frame.headers["ack"])
             self.said.append(frame.headers.get("receipt-id", frame.command))
@@ -294,6 +295,7 @@ def test_a_transaction_over_brokers_is_undone_when_it_cannot_be_committed(how, b
         if how == "a home fails":
             assert client.heard() == ["end"]
             assert "was rolled back, and nothing of it has happened: broker c has not" in client.error
+            assert client.is_certain
         elif how == "too many queues":
             assert client.heard() == ["end"]
             assert "was rolled back, and nothing of it has happened: " in client.error
@@ -301,6 +303,60 @@ def test_a_transaction_over_brokers_is_undone_when_it_cannot_be_committed(how, b
         assert "other" not in engine.queues
         assert len(engine.queues["q"]) == (besides == "a message of its own")
         assert not len(engine.transactions)
+
+    run(scenario)
+
+
+def test_a_commit_that_has_failed_waits_for_no_room():
+    async def scenario():
+        limit = {"match": "other", "max-messages": 1}
+        engine, client, commit = await committing("a send", **{"address-settings": [limit]})
+        engine.send("other", Message("other", b"destination:other\n", b"was faster"))
+        await client.hear()
+        commit.prepared.set_result(None)
+        await client.hear()
+        assert client.heard() == ["end"]
+
+    run(scenario)
+
+
+def test_a_message_of_its_own_that_is_refused_in_a_transaction_of_one_home_goes_back():
+    async def scenario():
+        engine, client = await start()
+        engine.homes.deliver(Home("c"))
+        await client.say("SEND", {"destination": "q"})
+        await client.hear()
+        await client.say("BEGIN", {"transaction": "t"})
+        for command, ack in zip(("ACK", "NACK"), client.acks, strict=True):
+            await client.say(command, {"id": ack, "transaction": "t"})
+        await client.say("COMMIT", {"transaction": "t", "receipt": "end"})
+        (commit,) = engine.homes.commits
+        commit.failure = ""
+        commit.prepared.set_result(None)
+        client.heard()
+        await client.hear()
+        assert client.heard() == ["end", "MESSAGE"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_commit_to_a_full_queue_is_refused_for_certain_unless_it_makes_room(is_replaced):
+    async def scenario():
+        limit = {"match": "q", "max-messages": 1, "limit-behavior": "REJECT_NEWEST"}
+        _, client = await start(**{"address-settings": [limit]})
+        await client.say("SEND", {"destination": "q"})
+        await client.hear()
+        await client.say("BEGIN", {"transaction": "t"})
+        if is_replaced:
+            await client.say("ACK", {"id": client.acks[0], "transaction": "t"})
+        await client.say("SEND", {"destination": "q", "transaction": "t"})
+        client.heard()
+        await client.say("COMMIT", {"transaction": "t", "receipt": "end"})
+        await client.hear()
+        assert client.heard()[0] == "end"
+        assert hasattr(client, "error") is not is_replaced
+        assert is_replaced or client.is_certain
 
     run(scenario)
 
