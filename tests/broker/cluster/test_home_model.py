@@ -593,3 +593,21 @@ def test_a_broken_part_is_found(monkeypatch, place, name, broken, steps):
     monkeypatch.setattr(place, name, broken)
     with pytest.raises(AssertionError):
         walk(steps)
+
+
+def test_a_host_with_a_longer_lease_holds_messages_no_longer_than_its_home_allows():
+    async def scenario(cluster, a, b):
+        await b.kill()
+        await b.start()
+        b.model._homes._lease_s = 100 * TTL_S
+        await rest(1.0)
+        await a.send("m")
+        client = b.consume()
+        await rest()
+        assert client.got == ["m"]
+        cluster.cut("a", "b")
+        other = a.consume()
+        await rest(TTL_S + home_service.LEASE_MARGIN * TTL_S + 1)
+        assert other.got == ["m"]
+
+    run(scenario)
