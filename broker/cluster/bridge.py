@@ -37,6 +37,8 @@ BATCH = 200
 BATCH_BYTES = 1024 * 1024
 WINDOW = 2000
 """The most messages that are taken from the queue and not yet confirmed."""
+WINDOW_BYTES = 2 * BATCH_BYTES
+"""The most bytes of them, and one message: a request is under way, and the next one is at hand."""
 
 
 NextBroker = tuple[m.Member, ClusterLink]
@@ -122,10 +124,13 @@ class Bridge:
         arrived = asyncio.Event()
 
         def deliver(delivery: Delivery) -> None:
+            delivery.consumer.spend(delivery.message.size)
             waiting.append(delivery)
             arrived.set()
 
-        consumer = self._engine.subscribe(self.queue, deliver, window=WINDOW, internal=True)
+        consumer = self._engine.subscribe(
+            self.queue, deliver, window=WINDOW, window_bytes=WINDOW_BYTES, internal=True
+        )
         try:
             while self._reaches(link):
                 if not waiting:
@@ -147,6 +152,7 @@ class Bridge:
                         self.queue,
                         error,
                     )
+                consumer.refund(sum(delivery.message.size for delivery in batch))
         finally:
             self._end(consumer)
 

@@ -59,6 +59,13 @@ _log = logging.getLogger(__name__)
 LEASE_MARGIN: Final = 2.0
 """How many leases of a host pass, after its link has ended, before its messages go to others."""
 
+WINDOW_BYTES: Final = 1024 * 1024
+"""The most bytes, and one message, that are on their way to a consumer of a host or wait there.
+
+What its client has got does not count: that is bounded by the client's window of messages alone,
+as for a client of this broker. A client may acknowledge nothing before it has a whole window.
+"""
+
 LINK_BYTES: Final = 512 * 1024
 """If a link has more to send than that, further messages wait in the home."""
 
@@ -74,10 +81,29 @@ class RemoteConsumer:
         """The deliveries that transactions of the host's clients hold."""
         self.superseded: dict[int, Delivery] = {}
         """Those that it held when another consumer took its place; the host gives them back."""
+        self._under_way: deque[tuple[int, int]] = deque()
+        """Tag and size of what is on its way to the host, or waits there for the client."""
 
     def deliver(self, delivery: Delivery) -> None:
         """Send a message to the host."""
+        size = delivery.message.size
+        self._under_way.append((delivery.tag, size))
+        delivery.consumer.spend(size)
         self.host.sender.send(self, delivery)
+
+    def note_passed(self, tag: int) -> None:
+        """Note that nothing up to that delivery waits at the host: it gives out what came first."""
+        count = 0
+        while self._under_way and self._under_way[0][0] <= tag:
+            count += self._under_way.popleft()[1]
+        if self.consumer is not None:
+            self.consumer.refund(count)
+
+    def note_unsent(self, delivery: Delivery) -> None:
+        """Note that a delivery stays here, because its body cannot be read."""
+        size = delivery.message.size
+        self._under_way.remove((delivery.tag, size))
+        delivery.consumer.refund(size)
 
     def gone(self) -> None:
         """Tell the host that the queue was deleted."""
@@ -144,6 +170,7 @@ class HomeService:
         handlers[m.HomeGreeting] = self._greeted
         handlers[m.RemoteConsume] = self._consume
         handlers[m.ConsumersTold] = self._told
+        handlers[m.RemotePassed] = self._passed
         handlers[m.RemoteTaken] = self._taken
         handlers[m.SettleRequest] = self._settle
         handlers[m.PrepareRequest] = self._prepare
@@ -373,6 +400,7 @@ class HomeService:
             queue.name,
             remote.deliver,
             window=request.window,
+            window_bytes=WINDOW_BYTES,
             gone=remote.gone,
             selector=selector,
         )
@@ -472,6 +500,11 @@ class HomeService:
 
     # ----------------------------------------------------------------------------------- deliveries
 
+    def _passed(self, link: ClusterLink, message: m.RemotePassed) -> None:
+        _, remote = self._find(link, message.consumer)
+        if remote is not None:
+            remote.note_passed(message.tag)
+
     def _taken(self, link: ClusterLink, message: m.RemoteTaken) -> None:
         _, remote = self._find(link, message.consumer)
         if remote is None:
@@ -544,6 +577,7 @@ class HomeService:
         if not message.seen:
             for delivery in returned.values():
                 delivery.message.deliveries -= 1
+        remote.note_passed(max(message.tags, default=0))
         _return(returned)
         self._forget_ended(host, ((message.consumer, tag) for tag in message.tags))
 
@@ -611,6 +645,8 @@ class _Sender:
                     continue  # the consumer has ended
                 if delivery.message.large is None or await self._send_body(delivery):
                     self._say(remote, delivery)
+                else:
+                    remote.note_unsent(delivery)
         except TimeoutError:
             self._link.abort("a host has not written a large message within call-timeout")
         finally:

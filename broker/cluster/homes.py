@@ -7,7 +7,8 @@ queue that is at every broker, with the part of its messages that this broker to
 
 Window. The client never holds more than its window, wherever the messages come from: what it holds
 of a home is in ``QueueConsumer.unacknowledged``, beside our own. Each home sends a window at the
-most; what the client has no room for waits here. If it has none for GIVE_BACK_S, what waits goes
+most, and of bytes no more than ``WINDOW_BYTES`` ahead of what we tell it that the client has got.
+What the client has no room for waits here. If it has none for GIVE_BACK_S, what waits goes
 back, so that another consumer can have it, and we ask again when there is room. Messages of this
 broker and of homes are given to the client in turn.
 
@@ -42,7 +43,7 @@ from typing import Final
 
 from broker.cluster import messages as m
 from broker.cluster.coordinator import Coordinator, TwoPhaseCommit
-from broker.cluster.home_service import HomeService
+from broker.cluster.home_service import WINDOW_BYTES, HomeService
 from broker.cluster.link import ClusterLink, LinkError
 from broker.cluster.membership import Membership
 from broker.core.consumer import Delivery, Part, QueueConsumer, Settler
@@ -59,6 +60,9 @@ _log = logging.getLogger(__name__)
 
 GIVE_BACK_S: Final = 1.0
 """How long messages wait here for a client that has no room."""
+
+PASSED_BYTES: Final = WINDOW_BYTES // 2
+"""After so many bytes that wait no more the home is told, before its window is used up."""
 
 
 class _Waiting:
@@ -104,12 +108,21 @@ class HomePart:
         """True if the home gives nothing until we ask for it."""
         self.is_pausing = False
         """True until the home has said so: what still comes was on its way, and goes back."""
+        self._passed_bytes = 0
+        """The bytes that the client got since the home was told of some."""
         self.is_over = False
 
     @property
     def number(self) -> int:
         """The number of the consumer."""
         return self.parts.number
+
+    def passed(self, waiting: _Waiting) -> None:
+        """Tell the home from time to time what waits no more, because the client has got it."""
+        self._passed_bytes += waiting.message.size
+        if self._passed_bytes >= PASSED_BYTES:
+            self._passed_bytes = 0
+            self.home.link.send(m.RemotePassed(self.number, waiting.tag))
 
     def give_back(self, *, seen: bool, pauses: bool = False) -> None:
         """Give back what waits."""
@@ -254,6 +267,7 @@ class ConsumerParts:
         self._homes.engine.budget.spend(DELIVERY)
         delivery = RemoteDelivery(part, waiting)
         part.held[waiting.tag] = delivery
+        part.passed(waiting)
         if self.consumer.auto:
             self.consumer.deliver(delivery)
             part.home.settle_quietly(delivery)

@@ -24,8 +24,8 @@ from broker.core.subscription import Subscription
 from broker.core.two_phase import Outcome, TransactionId
 from broker.storage.blobs import Blob
 
-VERSION: Final = 9
-OLDEST_VERSION: Final = 9
+VERSION: Final = 10
+OLDEST_VERSION: Final = 10
 """The oldest version that this program still speaks."""
 
 STATE_VERSION_MAX: Final = 2**62
@@ -372,6 +372,7 @@ class Forwarded(Reply, frozen=True):
 #                                               <-  RemoteDelivery, at most a window of them; the
 #                                                   body of a large message goes before it, in
 #                                                   ``BlobChunk`` (see ``cluster.blobs``)
+#     RemotePassed: clients have them           ->  it may send more bytes
 #     RemoteTaken: a transaction has them       ->
 #     SettleRequest: ACK, NACK, COMMIT, ABORT   ->  one entry
 #                                               <-  Settled, once that is durable
@@ -462,6 +463,16 @@ class RemoteDelivery(LinkMessage, frozen=True):
     record: int
     expires: float | None
     envelope: Envelope
+
+
+class RemotePassed(LinkMessage, frozen=True):
+    """The host has no message waiting that it got for a consumer up to the delivery ``tag``.
+
+    The host says so from time to time: the home stops when too many bytes are on their way or wait.
+    """
+
+    consumer: int
+    tag: int
 
 
 class RemoteTaken(LinkMessage, frozen=True):
@@ -844,7 +855,7 @@ Any = (
     | LiveStopped | HandOver | BackupLeaving
     | HomeGreeting | HomeGreeted | RemoteConsume | RemoteConsumed | ConsumersTold | RemoteDelivery
     | RemoteTaken | SettleRequest | Settled | RemoteGiveBack | RemoteResume | RemoteEnd | RemoteGone
-    | RemotePaused | ReplyWaits | ReplyUnwanted
+    | RemotePassed | RemotePaused | ReplyWaits | ReplyUnwanted
     | ChangesOffered | ChangesWanted | ChangesGiven | ChangesMade | ChangesApplied | ChangeRequest
     | ChangeAnswer | ClientsClaimed
     | PrepareRequest | DecisionRequest | OutcomeRequest | OutcomeAnswer

@@ -11,6 +11,7 @@ those together with its own, so that its window bounds both; who settles one, it
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -100,11 +101,15 @@ class QueueConsumer:
     With a ``selector`` it gets only what matches. A ``redistributor`` is an internal consumer that
     takes no messages of groups; it leaves as soon as a client consumes. ``remote`` are its parts at
     other brokers, None without any.
+
+    ``window_bytes`` bounds what is on the way to another broker: whoever sends it there takes bytes
+    off by ``spend`` and gives them back by ``refund``. A message may go while any are left, so one
+    that is larger than the window goes alone.
     """
 
     __slots__ = (
-        "auto", "closed", "deliver", "gone", "internal", "lanes", "leaving", "owned", "paused", "queue",
-        "redistributor", "remote", "rotating", "selector", "tags", "unacknowledged", "window",
+        "auto", "bytes_left", "closed", "deliver", "gone", "internal", "lanes", "leaving", "owned", "paused",
+        "queue", "redistributor", "remote", "rotating", "selector", "tags", "unacknowledged", "window",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +118,7 @@ class QueueConsumer:
         deliver: Callable[[Delivery], None],
         window: int,
         *,
+        window_bytes: int = sys.maxsize,
         auto: bool = False,
         internal: bool = False,
         redistributor: bool = False,
@@ -122,6 +128,7 @@ class QueueConsumer:
         self.queue = queue
         self.deliver = deliver
         self.window = window
+        self.bytes_left = window_bytes
         self.auto = auto
         self.internal = internal or redistributor
         self.redistributor = redistributor
@@ -139,7 +146,22 @@ class QueueConsumer:
 
     def is_available(self) -> bool:
         """May it get another message now?"""
-        return not self.paused and not self.closed and (self.auto or len(self.unacknowledged) < self.window)
+        return (
+            not self.paused
+            and not self.closed
+            and (self.auto or len(self.unacknowledged) < self.window)
+            and self.bytes_left > 0
+        )
+
+    def spend(self, count: int) -> None:
+        """Note that so many bytes are on the way to another broker."""
+        self.bytes_left -= count
+
+    def refund(self, count: int) -> None:
+        """Note that so many bytes are on the way no more; go on if they were missing."""
+        self.bytes_left += count
+        if 0 < self.bytes_left <= count:
+            self.queue.offer(self)
 
     def leave(self) -> None:
         """Dispatch nothing to it any more: its client is gone. ``Engine.unsubscribe`` follows."""

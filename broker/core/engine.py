@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -566,6 +567,7 @@ class Engine:
         deliver: Callable[[Delivery], None],
         *,
         window: int | None = None,
+        window_bytes: int = sys.maxsize,
         auto: bool = False,
         internal: bool = False,
         redistributor: bool = False,
@@ -574,8 +576,8 @@ class Engine:
     ) -> QueueConsumer:
         """Consume a queue, or what of it a ``selector`` matches.
 
-        ``window`` is the prefetch, by default that of the address settings. End it with
-        ``unsubscribe``.
+        ``window`` is the prefetch, by default that of the address settings; see ``QueueConsumer``
+        for ``window_bytes``. End it with ``unsubscribe``.
         """
         self._check()
         known = self.queue(queue)
@@ -583,6 +585,7 @@ class Engine:
             known,
             deliver,
             known.settings.default_consumer_window if window is None else window,
+            window_bytes=window_bytes,
             auto=auto,
             internal=internal,
             redistributor=redistributor,

@@ -311,6 +311,31 @@ def test_a_message_that_was_passed_on_too_often_is_passed_on_no_further(caplog):
     assert f"a message was passed on {HOPS_MAX} times" in caplog.text
 
 
+def test_no_more_bytes_than_a_window_are_taken_out_for_a_broker_that_does_not_answer():
+    async def scenario(loop):
+        a, b = await sites()
+        for number in range(60):
+            message = await a.message(str(number), headers=b"padding:" + 100_000 * b"x" + b"\n")
+            a.engine.send(a.forwarding_queue(b), message)
+        await a.engine.flushed()
+        requests = []
+        accept = b.handlers[m.ForwardRequest]
+        b.handlers[m.ForwardRequest] = lambda *request: requests.append(request)
+        road = Road(a, b)
+        await until(lambda: requests, "a request has arrived")
+        (consumer,) = a.engine.queues[a.forwarding_queue(b)].consumers
+        taken = sum(delivery.message.size for delivery in consumer.unacknowledged.values())
+        assert bridges.WINDOW_BYTES <= taken <= bridges.WINDOW_BYTES + 101_000
+        sent = sum(len(envelope.headers) for envelope in requests[0][1].messages)
+        assert sent <= bridges.BATCH_BYTES
+        b.handlers[m.ForwardRequest] = accept
+        accept(*requests[0])
+        await arrived(b, *map(str, range(60)))
+        road.stop()
+
+    run(scenario)
+
+
 class Watched(Road):
     """Counts chunks, and the bytes of bodies that nobody has said to be taken."""
 

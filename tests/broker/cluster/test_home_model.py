@@ -115,6 +115,76 @@ def test_large_bodies_travel_and_leave_nothing_at_the_consumers_broker():
     run(scenario)
 
 
+async def send_100_kb(broker, *texts):
+    for text in texts:
+        await broker.send(text, headers=b"padding:" + 100_000 * b"x" + b"\n")
+
+
+def test_no_more_bytes_than_a_window_wait_for_a_client_that_reads_nothing():
+    async def scenario(_, a, b):
+        client, small = b.consume(window=1000), b.consume("small")
+        await rest()
+        client.consumer.pause()
+        texts = [f"a{number}" for number in range(60)]
+        await send_100_kb(a, *texts)
+        await a.send("1", queue="small")
+        await rest()
+        (home,) = b.engine.homes._homes.values()
+        most = home_service.WINDOW_BYTES + 101_000
+        assert home_service.WINDOW_BYTES <= bytes_of(home.parts[1].waiting) <= most
+        assert small.got == ["1"], "other consumers have windows of their own"
+        await rest(2 * homes.GIVE_BACK_S)
+        assert not home.parts[1].waiting
+        client.consumer.resume()
+        await rest(1)
+        assert client.got == texts, "a client that acknowledges nothing gets its window of messages"
+
+    run(scenario)
+
+
+def bytes_of(waiting):
+    return sum(one.message.size for one in waiting)
+
+
+def test_a_message_larger_than_the_window_goes_alone(monkeypatch):
+    monkeypatch.setattr(home_service, "WINDOW_BYTES", 50_000)
+    monkeypatch.setattr(homes, "PASSED_BYTES", 25_000)
+
+    async def scenario(_, a, b):
+        client = b.consume(window=1000)
+        await rest()
+        client.consumer.pause()
+        await send_100_kb(a, "a1", "a2")
+        await rest()
+        (home,) = b.engine.homes._homes.values()
+        assert len(home.parts[1].waiting) == 1
+        client.consumer.resume()
+        await rest()
+        assert client.got == ["a1", "a2"]
+
+    run(scenario)
+
+
+def test_bodies_that_cannot_be_read_use_up_no_window(monkeypatch):
+    monkeypatch.setattr(home_service, "WINDOW_BYTES", 1)
+
+    async def scenario(_, a, b):
+        client = b.consume(window=10)
+        await rest()
+        a.engine.large.store.chunks = unreadable
+        await a.send("large", size=300_000)
+        await a.send("small")
+        await rest()
+        assert client.got == ["small"]
+
+    run(scenario)
+
+
+async def unreadable(_):
+    raise FileNotFoundError
+    yield b""
+
+
 def test_what_waits_for_a_client_without_room_goes_to_another_after_a_second():
     async def scenario(_, a, b, c):
         slow = b.consume(window=2)
@@ -552,7 +622,9 @@ class Walk:
         assert not any(broker.stored() for broker in self.cluster.brokers.values())
 
 
-def walk(steps):
+def walk(steps, *, alone=False):
+    """Take these steps; ``alone`` makes windows so small that each message goes alone."""
+
     async def scenario(cluster, *_):
         walk = Walk(cluster)
         await walk.take("send", "a", None)  # so that two hosts hold messages from the first step on
@@ -563,13 +635,17 @@ def walk(steps):
             await walk.take(*step)
         await walk.drain()
 
-    run(scenario, NAMES, max_delivery_attempts=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        if alone:
+            patch.setattr(home_service, "WINDOW_BYTES", 1)
+            patch.setattr(homes, "PASSED_BYTES", 1)
+        run(scenario, NAMES, max_delivery_attempts=-1)
 
 
 @settings(max_examples=40 * factor(), deadline=None, suppress_health_check=CHECKS)
-@given(st.lists(STEPS, max_size=40))
-def test_nothing_is_lost_held_twice_or_given_out_of_order_whatever_happens(steps):
-    walk(steps)
+@given(st.lists(STEPS, max_size=40), st.booleans())
+def test_nothing_is_lost_held_twice_or_given_out_of_order_whatever_happens(steps, alone):
+    walk(steps, alone=alone)
 
 
 # ---- parts broken on purpose that a walk must find
@@ -585,14 +661,22 @@ ENDED = [("leave", 0), ("pass", 0.3)]
         (home_service, "LEASE_MARGIN", 0.01, HALF_OPEN),
         (conventional.Client, "_lost", lambda self, reason: None, LOST),
         (home_service.HomeService, "_ended", lambda self, link, message: None, ENDED),
+        (homes.HomePart, "passed", lambda self, waiting: None, []),
+        (home_service.RemoteConsumer, "note_passed", lambda self, tag: None, []),
     ],
-    ids=["no lease", "a client that goes on", "a consumer that never ends"],
+    ids=[
+        "no lease",
+        "a client that goes on",
+        "a consumer that never ends",
+        "a host that does not say what waits no more",
+        "a home that does not hear it",
+    ],
 )
 def test_a_broken_part_is_found(monkeypatch, place, name, broken, steps):
-    walk(steps)
+    walk(steps, alone=True)
     monkeypatch.setattr(place, name, broken)
     with pytest.raises(AssertionError):
-        walk(steps)
+        walk(steps, alone=True)
 
 
 def test_a_host_with_a_longer_lease_holds_messages_no_longer_than_its_home_allows():
