@@ -5,14 +5,16 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from stateful.virtual_loop import VirtualLoop
 
 from checkers.schema import MONITOR
 from harness.history.rows import MemoryRecorder
-from harness.interface import Address
+from harness.interface import Address, Schedule, TestSpec
 from harness.report.narrative.cluster_state import Standing
 from harness.report.narrative.sentences import phrase
 from harness.run import view_changes
+from harness.run.simulate import simulate
 
 SILENT = TimeoutError()
 
@@ -129,3 +131,48 @@ def test_a_change_in_the_story_of_a_finding_says_what_the_broker_believes(value,
         f"Asked about members 01234567, a1 {belief} from here on (the change lies between 1.000 s and "
         "2.500 s)."
     )
+
+
+MULTICAST = {
+    "cluster.static-connectors": [],
+    "cluster.discovery-group-ref": "lan",
+    "broadcast-groups.lan.group-address": "231.7.7.7",
+    "broadcast-groups.lan.group-port": 9876,
+    "discovery-groups.lan.group-address": "231.7.7.7",
+    "discovery-groups.lan.group-port": 9876,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({}, {"members", "topology"}),
+        ({"properties": {"*": MULTICAST}}, {"members", "topology", "discovery"}),
+        ({"chain": True, "pairs": 3}, {"neighbours"}),
+        ({"policy": "conventional"}, {"neighbours"}),
+        (
+            {"policy": "conventional", "master": "a1", "workload": "subscriptions", "churn": 4.0},
+            {"neighbours", "subscriptions"},
+        ),
+    ],
+    ids=["symmetric", "discovery", "chain", "conventional", "change record"],
+)
+def test_each_kind_of_view_of_a_cluster_is_recorded_under_load_if_it_is_asked_for(fields, kinds, monkeypatch):
+    spec = TestSpec(**{"name": "views", "policy": "standalone", "pairs": 2, "time_limit_s": 4.0} | fields)
+    watched = []
+    ask = view_changes._watch
+
+    def watch(name, *rest):
+        watched.append(name)
+        return ask(name, *rest)
+
+    monkeypatch.setattr(view_changes, "_watch", watch)
+    assert recorded_kinds(spec) == set()
+    assert not watched, "a broker is asked although nobody wants its views"
+    assert recorded_kinds(structs.replace(spec, watch_views=True)) == kinds
+    assert watched == [f"{pair}1" for pair in "abc"[: spec.pairs]]
+
+
+def recorded_kinds(spec):
+    rows = simulate(spec, Schedule(faults=()), judge=False).rows
+    return {json.loads(row["value"])["kind"] for row in rows if row["f"] == "view-change"}

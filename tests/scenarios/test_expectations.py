@@ -14,6 +14,7 @@ from harness.claims.scenarios.expectations import (
     Becomes,
     Before,
     Bounded,
+    CatchesUp,
     Changing,
     Converges,
     Exactly,
@@ -606,6 +607,38 @@ def test_a_broker_that_knows_another_one_under_two_node_ids_forgets_it_with_the_
     first = [knows("a1", key, "b1 h:2", 0, 1) for key in ("n2", "n3")]
     run = seen([*first, fault("kill-1", second=3), knows("a1", "n2", None, 4, 5)])
     assert KeepsKnowing(broker="a1", others=("b1",), window=("kill-1", "heal")).wrong(run) == ""
+
+
+def test_a_broker_gets_the_changes_that_it_lacks_in_time():
+    def has(broker, number, high, kind="subscriptions"):
+        return knows(broker, f"k{number}", f"{number} t", high - 1, high, kind=kind)
+
+    run = seen(
+        has("a1", 3, 1),
+        has("c1", 3, 1),
+        has("a1", 9, 2),
+        knows("a1", "own", "not recorded t", 1, 2, kind="subscriptions"),
+        knows("a1", "k9", None, 2, 3, kind="subscriptions"),
+        fault("heal:kill-1", second=4),
+        has("a1", 99, 5),
+        has("c1", 8, 6),
+        has("c1", 70, 6, "destinations"),
+        has("c1", 9, 7),
+    )
+
+    def catches_up(**fields):
+        fields = {"broker": "c1", "other": "a1", "kind": "subscriptions", "most_s": 3.0} | fields
+        return CatchesUp(**{"after": "heal:kill-1", "least": 6} | fields)
+
+    assert str(catches_up()) == (
+        "c1 has the changes of subscriptions that a1 had at heal:kill-1, at least 6 that it lacked, "
+        "within 3 s"
+    )
+    assert catches_up().wrong(run) == ""
+    assert catches_up(most_s=2.9).wrong(run) == "c1 had them after 3.0 s"
+    assert catches_up(least=7).wrong(run) == "at heal:kill-1, a1 had change 9, and c1 change 3"
+    assert catches_up(broker="b1").wrong(run) == "b1 did not have change 9 of a1 during the load"
+    assert catches_up(after="kill-1").wrong(run) == "kill-1 never came"
 
 
 def test_a_run_with_nothing_to_lose_is_unknown():

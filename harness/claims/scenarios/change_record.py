@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.claims.scenarios.cases import fault, faults, load
-from harness.claims.scenarios.expectations import Answers, Changing, Converges, Expectation, RefusesChange
+from harness.claims.scenarios.expectations import (
+    Answers,
+    CatchesUp,
+    Changing,
+    Converges,
+    Expectation,
+    RefusesChange,
+)
 from harness.claims.scenarios.scenario import Scenario
 from harness.interface import Fault
 
@@ -41,6 +48,19 @@ SCENARIOS: Final = (
         "from the master broker when it is back",
         fault("kill", 4.0, 6.0, "c1"),
         besides=(_ALL,),
+    ),
+    _row(
+        "CV3-in-time",
+        "as CV3, and while subscriptions are still made: the broker has what it missed a few seconds after "
+        "its restart",
+        fault("kill", 4.0, 6.0, "c1"),
+        besides=(
+            _ALL,
+            CatchesUp(
+                broker="c1", other="a1", kind="subscriptions", after="heal:kill-1", least=4, most_s=4.0
+            ),
+        ),
+        watch_views=True,
     ),
     _row(
         "CV3-away",

@@ -664,6 +664,48 @@ class Converges(msgspec.Struct, frozen=True, kw_only=True):
         return "" if count >= self.least else f"{self.brokers[0]} has {count} {self.kind}"
 
 
+class CatchesUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The expectation that a broker gets the changes of the cluster that it lacks, within a time.
+
+    The time runs from the moment ``after``. At that moment ``other`` has at least ``least`` changes
+    that the broker lacks. What a broker has is its view of a ``kind``, destinations or
+    subscriptions, as it gives it during the load (``watch-views``), once a second.
+    """
+
+    broker: str
+    other: str
+    kind: Literal["destinations", "subscriptions"]
+    after: str
+    least: int
+    most_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.broker} has the changes of {self.kind} that {self.other} had at {self.after}, at least "
+            f"{self.least} that it lacked, within {self.most_s:g} s"
+        )
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        moment = run.moments.get(self.after)
+        if moment is None:
+            return f"{self.after} never came"
+        theirs, ours = (
+            max(
+                (one.number for one in run.newest_changes(broker, self.kind) if one.high_ns <= moment),
+                default=0,
+            )
+            for broker in (self.other, self.broker)
+        )
+        if theirs - ours < self.least:
+            return f"at {self.after}, {self.other} had change {theirs}, and {self.broker} change {ours}"
+        for change in run.newest_changes(self.broker, self.kind):
+            if change.number >= theirs:
+                took_s = (change.high_ns - moment) / 1e9
+                return "" if took_s <= self.most_s else f"{self.broker} had them after {took_s:.1f} s"
+        return f"{self.broker} did not have change {theirs} of {self.other} during the load"
+
+
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation of how often a broker delivers or answers within ``window``.
 

@@ -49,6 +49,18 @@ class MemberChange:
     high_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class NewestChange:
+    """A change of the cluster that a broker had, and none with a higher ``number``.
+
+    It got that within [``low_ns``, ``high_ns``].
+    """
+
+    number: int
+    low_ns: int
+    high_ns: int
+
+
 def _is_about(broker: str, kind: str, view: Mapping[str, str]) -> bool:
     """Return whether an entry of a view is about that broker."""
     if kind == "discovery":
@@ -189,6 +201,21 @@ class ObservedRun:
                 keys.discard(view["key"])
             if bool(keys) != had:
                 yield MemberChange(bool(keys), row["time_low"], row["time_high"])
+
+    def newest_changes(self, broker: str, kind: str) -> Iterator[NewestChange]:
+        """Yield each change record's entry of a kind that a broker had first and that was newest.
+
+        It is told by the broker's view of that kind during the load (``watch-views``).
+        """
+        newest = 0
+        for row in self.control:
+            if row["f"] != "view-change" or row["broker"] != broker:
+                continue
+            view = msgspec.json.decode(row["value"])
+            number = (view["value"] or "").partition(" ")[0]
+            if view["kind"] == kind and number.isdecimal() and int(number) > newest:
+                newest = int(number)
+                yield NewestChange(newest, row["time_low"], row["time_high"])
 
     # ---- when it was
 

@@ -40,6 +40,14 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         "record.changes_since(head.sequence)",
         fails=_DIVERGED,
     ),
+    "CV3-in-time": without(
+        "a broker that is back asks for changes after six seconds",
+        "broker/cluster/change_member.py",
+        "        link.send(m.ChangesWanted(head.incarnation, head.sequence, self._question))\n",
+        "        wanted = m.ChangesWanted(head.incarnation, head.sequence, self._question)\n"
+        "        asyncio.get_running_loop().call_later(6.0, link.send, wanted)\n",
+        fails="c1 did not have change",
+    ),
     "CV3-away": _ENDS_FEEDS,
     "CV3-destinations": without(
         "a destination that was dropped and made again keeps its messages at a broker that was down",
