@@ -91,6 +91,23 @@ CHAIN: Final = Arena(
 )
 """A chain with producers at one end, and consumers at the other."""
 
+ROUND_CUTS: Final = Arena(
+    ("partition", "pause", "kill"),
+    {
+        "policy": "standalone",
+        "workload": "queue",
+        "ordered": False,
+        "pairs": 3,
+        "producers": 4,
+        "consumers": 4,
+        "consume_at": ("c1",),
+        "shapes": ("link",),
+        "rate": 200.0,
+        "properties": {"*": {"cluster.max-hops": 3, "cluster.connection-ttl": 1000}},
+    },
+)
+"""Three brokers that pass messages on round a cut link, of which many are cut."""
+
 _BY_MULTICAST: Final = {
     "cluster.static-connectors": [],
     "cluster.discovery-group-ref": "lan",
@@ -181,6 +198,22 @@ REQUESTS: Final = Arena(
     {"policy": "standalone", "workload": "request-reply", "pairs": 1, "producers": 3, "consumers": 3},
 )
 """One broker and its disk, and replies to queues that end with their connections."""
+
+_REPLIES: Final = {
+    "workload": "request-reply",
+    "ordered": False,
+    "producers": 4,
+    "consumers": 4,
+    "share_replies": True,
+}
+
+REPLIES: Final = Arena(
+    ("kill", "power-loss", "pause", "partition"), {**_REPLIES, "policy": "standalone", "pairs": 2}
+)
+"""Two brokers, and replies at each to clients of the other."""
+
+REPLIES_AT_HOMES: Final = Arena(REPLIES.kinds, {**_REPLIES, "policy": "conventional", "pairs": 3})
+"""A conventional cluster, and replies at each broker to clients of the others."""
 
 SUBSCRIPTIONS_OF_A_PAIR: Final = Arena(
     ("kill", "pause", "stop"), {"workload": "subscriptions", "pairs": 1, "producers": 3, "consumers": 6}

@@ -6,7 +6,7 @@ from typing import Final
 
 from mutants.changed import Replacement
 from mutants.mutant import Mutant
-from mutants.parts.arenas import REQUESTS
+from mutants.parts.arenas import REPLIES, REPLIES_AT_HOMES, REQUESTS
 
 _PART: Final = "temporary queues"
 _SURVIVES: Final = Replacement(
@@ -41,6 +41,39 @@ MUTANTS: Final = (
                 "            if other.name.startswith(TEMPORARY_PREFIX) and not other.consumers:\n"
                 "                queue = other.name\n"
                 "        self._engine.queue(queue)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "reply-to-a-broker-without-a-link-dropped",
+        _PART,
+        "own",
+        "a reply to a temporary queue of a broker that this one is not linked with at that moment is taken "
+        "for one to a queue that has ended",
+        frozenset({"lost"}),
+        REPLIES,
+        (
+            Replacement(
+                "broker/core/engine.py",
+                "            return (self.queue(keeper),)\n",
+                "            routes = self.router._routes\n"
+                "            is_linked = routes.next_to(node_of_temporary(target)) is not None\n"
+                "            return (self.queue(keeper),) if is_linked else ()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "reply-to-an-unheard-queue-dropped",
+        _PART,
+        "own",
+        "in a conventional cluster, a broker drops a reply to a temporary queue of which it has not heard",
+        frozenset({"lost"}),
+        REPLIES_AT_HOMES,
+        (
+            Replacement(
+                "broker/core/engine.py",
+                "        if temporary is None and self._keeps(target):\n",
+                "        if False:\n",
             ),
         ),
     ),
