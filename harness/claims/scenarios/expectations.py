@@ -690,20 +690,20 @@ class CatchesUp(msgspec.Struct, frozen=True, kw_only=True):
         moment = run.moments.get(self.after)
         if moment is None:
             return f"{self.after} never came"
-        theirs, ours = (
+        newest, known = (
             max(
-                (one.number for one in run.newest_changes(broker, self.kind) if one.high_ns <= moment),
+                (had.number for had in run.newest_changes(broker, self.kind) if had.high_ns <= moment),
                 default=0,
             )
             for broker in (self.other, self.broker)
         )
-        if theirs - ours < self.least:
-            return f"at {self.after}, {self.other} had change {theirs}, and {self.broker} change {ours}"
+        if newest - known < self.least:
+            return f"at {self.after}, {self.other} had change {newest}, and {self.broker} change {known}"
         for change in run.newest_changes(self.broker, self.kind):
-            if change.number >= theirs:
+            if change.number >= newest:
                 took_s = (change.high_ns - moment) / 1e9
                 return "" if took_s <= self.most_s else f"{self.broker} had them after {took_s:.1f} s"
-        return f"{self.broker} did not have change {theirs} of {self.other} during the load"
+        return f"{self.broker} did not have change {newest} of {self.other} during the load"
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
