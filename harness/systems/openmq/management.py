@@ -42,6 +42,7 @@ _AGAIN_S: Final = 0.4
 _MEMBERS_S: Final = 0.2
 """How long the answer is awaited (s)."""
 
+SUBSCRIPTIONS: Final = "subscriptions"
 MEMBERS: Final = "members"
 LIVE_S: Final = "live-s"
 """The name, in a status' details, of how long the broker is known to be live (s).
@@ -71,6 +72,7 @@ class Management:
     one_store = False
     """Whether all brokers of the cluster share one database."""
     ids_from_names = True
+    compared_views = (SUBSCRIPTIONS,)
 
     def __init__(self) -> None:
         self._jolokia = Jolokia("/jolokia/")
@@ -187,6 +189,26 @@ class Management:
         host: str = cluster["LocalBrokerInfo"]["Address"].partition(":")[0]
         return host
 
+    async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
+        """Return the durable subscriptions of a broker, which those of a cluster must agree on.
+
+        Separate brokers have subscriptions of their own, so they report none.
+        """
+        if not self.clustered:
+            return {}
+        (consumers,) = await self._jolokia.ask(
+            admin, {"type": "exec", "mbean": _CONSUMERS, "operation": "getConsumerInfo()"}
+        )
+        if consumers is None:
+            raise OSError(f"the broker at {admin} tells no consumers yet")
+        return {
+            SUBSCRIPTIONS: {
+                f"{consumer['ClientID']}:{consumer['DurableName']}": _told_of(consumer)
+                for consumer in consumers
+                if consumer["Durable"]
+            }
+        }
+
     async def _durable(self, admin: Address) -> list[StoredMessage]:
         """Return the messages that wait for durable subscriptions.
 
@@ -291,6 +313,11 @@ def _heard(request: asyncio.Task[Sequence[Any]]) -> None:
     """Retrieve the failure of an answer that no caller awaits any more."""
     if not request.cancelled():
         request.exception()
+
+
+def _told_of(subscription: Mapping[str, Any]) -> str:
+    selector = subscription["Selector"]
+    return f"topic {subscription['DestinationName']}{f' where {selector}' if selector else ''}"
 
 
 def _stored(queue: str, message: Mapping[str, Any], store: str) -> StoredMessage:
