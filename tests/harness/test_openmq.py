@@ -87,6 +87,22 @@ def test_a_cluster_on_a_database_has_ids_and_no_file_has_its_password():
 
 
 @pytest.mark.usefixtures("distributed")
+@pytest.mark.parametrize("policy", [properties.STANDALONE, properties.CONVENTIONAL])
+def test_a_broker_may_have_its_own_store_in_a_database(policy):
+    values, every = files("b1", spec(policy, properties={"b1": {"imq.persist.store": "jdbc"}}))
+    assert values["imq.brokerid"] == "b1"
+    assert values["imq.persist.store"] == "jdbc"
+    assert values["imq.persist.jdbc.postgresql.opendburl"] == "jdbc:postgresql://10.0.0.9:5432/postgres"
+    assert "imq.cluster.ha" not in values
+    assert "PGPASSWORD" in every["start"]
+    system = registry.of(spec(policy))
+    a1, b1 = system.plan(spec(policy, properties={"b1": {"imq.persist.store": "jdbc"}}))
+    assert (a1.database, b1.database.type, b1.after, system.one_store) == (None, "postgresql", None, False)
+    values, every = files("a1", spec(policy, properties={"b1": {"imq.persist.store": "jdbc"}}))
+    assert "imq.brokerid" not in values
+    assert "PGPASSWORD" not in every["start"]
+
+
 def test_brokers_of_one_machine_listen_where_they_are_told():
     values, every = files("a1", spec("standalone", environment="local"), HERE, {})
     assert (values["imq.hostname"], values["imq.portmapper.port"]) == ("127.0.0.1", "27676")
@@ -351,6 +367,25 @@ def test_which_messages_wait_for_a_durable_subscription_is_not_guessed(voting): 
     topic_of(handler, slow=1)
     with pytest.raises(OSError, match="which 1 messages of topic t0 .* slow waits for"):
         asyncio.run(registry.get("openmq").browse(address))
+
+
+def test_brokers_of_a_cluster_tell_their_durable_subscriptions(voting):  # noqa: F811
+    address, handler = voting
+    durable = {"Durable": True, "ClientID": "c", "DestinationName": "t0"}
+    consumers = [
+        {**durable, "DurableName": "s0", "Selector": None},
+        {**durable, "DurableName": "s1", "Selector": "colour = 'red'"},
+        {"Durable": False, "ClientID": "", "DestinationName": "q0", "DurableName": None, "Selector": None},
+    ]
+    browsing(handler, consumers=consumers)
+    system = registry.of(spec())
+    system.plan(spec())
+    told = asyncio.run(system.views(address))
+    assert told == {"subscriptions": {"c:s0": "topic t0", "c:s1": "topic t0 where colour = 'red'"}}
+    browsing(handler, consumers=None)
+    with pytest.raises(OSError, match="tells no consumers yet"):
+        asyncio.run(system.views(address))
+    assert asyncio.run(registry.get("openmq").views(address)) == {}
 
 
 def test_in_a_cluster_nobody_tells_for_whom_a_topic_has_messages(voting):  # noqa: F811

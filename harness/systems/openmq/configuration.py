@@ -93,8 +93,13 @@ def files(
         values |= {
             "imq.cluster.ha": True,
             "imq.cluster.clusterid": _CLUSTER_ID,
+            properties.STORE: properties.JDBC,
+        }
+    on_database = values.get(properties.STORE) == properties.JDBC
+    if on_database:
+        values |= {
+            # It is a part of the names of the tables that only this broker uses.
             "imq.brokerid": node.name,
-            "imq.persist.store": "jdbc",
             "imq.persist.jdbc.dbVendor": "postgresql",
             "imq.persist.jdbc.postgresql.needpassword": True,
             "imq.persist.jdbc.postgresql.opendburl": (
@@ -108,7 +113,7 @@ def files(
         "broker.properties": "".join(f"{name}={_word(value)}\n" for name, value in values.items()).encode(),
         "java.args": _arguments(heap, node, layout, listen["admin"], place),
         "peers": lines.encode(),
-        "start": _start(node, layout, list(peers.values()), database=policy == HA_DATABASE),
+        "start": _start(node, layout, list(peers.values()), database=on_database),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from harness.interface import NodePlan, UsageError
+from harness.interface import NodePlan, TestSpec, UsageError
 from harness.interface.errors import near
 from harness.systems.properties import checked
 
@@ -21,6 +21,8 @@ ACTIVE_CONSUMERS: Final = "imq.autocreate.queue.maxNumActiveConsumers"
 BACKUP_CONSUMERS: Final = "imq.autocreate.queue.maxNumBackupConsumers"
 FLOW_LIMIT: Final = "imq.autocreate.queue.consumerFlowLimit"
 MASTER_BROKER: Final = "imq.cluster.masterbroker"
+STORE: Final = "imq.persist.store"
+JDBC: Final = "jdbc"
 HEAP: Final = "jvm.heap"
 
 Kind = type | tuple[str, ...]
@@ -44,14 +46,15 @@ _EVERY: Final[Mapping[str, Kind]] = {
     "imq.message.expiration.interval": int,
     "imq.system.max_count": int,
 }
-_FILES: Final[Mapping[str, Kind]] = {
+_OWN_STORE: Final[Mapping[str, Kind]] = {
+    STORE: ("file", JDBC),
     "imq.persist.file.newTxnLog.enabled": bool,
     "imq.persist.file.sync.enabled": bool,
     "imq.persist.file.txnLog.nonTransactedMsgSend.enabled": bool,
 }
 KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
-    STANDALONE: {**_EVERY, **_FILES},
-    CONVENTIONAL: {**_EVERY, **_FILES, MASTER_BROKER: str},
+    STANDALONE: {**_EVERY, **_OWN_STORE},
+    CONVENTIONAL: {**_EVERY, **_OWN_STORE, MASTER_BROKER: str},
     HA_DATABASE: {
         **_EVERY,
         "imq.cluster.ha.takeoverWaitTimeout": int,
@@ -66,6 +69,12 @@ KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
 }
 """Policy -> property -> its type or possible words."""
+
+
+def on_database(spec: TestSpec, name: str) -> bool:
+    """Return whether that node's broker has its store in a database, alone or with others."""
+    values = {**spec.properties.get("*", {}), **spec.properties.get(name, {})}
+    return spec.policy == HA_DATABASE or values.get(STORE) == JDBC
 
 
 def chosen(

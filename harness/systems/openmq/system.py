@@ -78,6 +78,7 @@ class OpenmqSystem(Management):
     def __init__(self) -> None:
         super().__init__()
         self._policy = STANDALONE
+        self._on_database = False
 
     def promises(self, spec: TestSpec) -> Promises:
         """Return what Open MQ promises.
@@ -101,19 +102,20 @@ class OpenmqSystem(Management):
         """Return brokers a1, b1, c1 ... Raises UsageError."""
         self._policy = spec.policy
         self.clustered = spec.policy != STANDALONE
-        self.one_store = on_database = spec.policy == HA_DATABASE
+        self.one_store = spec.policy == HA_DATABASE
         names = [f"{letter}1" for letter in string.ascii_lowercase[: spec.pairs]]
+        self._on_database = any(properties.on_database(spec, name) for name in names)
         nodes = tuple(
             NodePlan(
                 name=name,
                 pair=name[0],
-                configured=_MEMBER if on_database else STANDALONE,
+                configured=_MEMBER if self.one_store else STANDALONE,
                 ports=dict(configuration.PORTS),
                 announced=("cluster",) if self.clustered else (),
                 # The first broker makes the tables.
-                after=names[0] if on_database and name != names[0] else None,
-                database=DatabasePlan(type="postgresql") if on_database else None,
-                commands=_COMMANDS if on_database else (),
+                after=names[0] if self.one_store and name != names[0] else None,
+                database=DatabasePlan(type="postgresql") if properties.on_database(spec, name) else None,
+                commands=_COMMANDS if self.one_store else (),
             )
             for name in names
         )
@@ -147,9 +149,7 @@ class OpenmqSystem(Management):
 
     def lack(self) -> Lack | None:
         """Return what must be installed for the policy planned last; None if nothing is missing."""
-        return distribution.lack() or (
-            distribution.lack_for_database() if self._policy == HA_DATABASE else None
-        )
+        return distribution.lack() or (distribution.lack_for_database() if self._on_database else None)
 
     def missing(self) -> str:
         """Return what must be installed for the policy planned last; "" if nothing is missing."""
