@@ -330,7 +330,7 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     if waiting := choose(OTHERS_ONLY, OWN).left_out:
         lines += ["", "## Only with other brokers", ""]
         lines += [f"- {', '.join(names)}: {why}" for why, names in waiting.items()]
-    lines += page.sections(path)
+    lines += page.sections(path, lines)
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     temporary.replace(path)

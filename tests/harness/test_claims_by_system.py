@@ -285,6 +285,35 @@ def test_the_section_counts_runs_and_what_they_found(tmp_path, monkeypatch):
     assert any(line.startswith("- brokers of echo have no policy ha-database: HA1, ") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("line", "own"),
+    [
+        ("| RP11 | c | AMQ | lost \\| or not | lost | 1/1 | r |", "as the documents say; 1/1"),
+        (
+            "| RP11 | c | AMQ | lost | nothing 2 | 1/3 | r |",
+            "not as expected: found nothing 2; 1/3 runs as expected",
+        ),
+        ("| RP4 | c | AMQ | split-brain | lost | 1/1 | r |", "not run"),
+    ],
+)
+def test_verdicts_stand_beside_those_of_our_own_broker(line, own, monkeypatch):
+    monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
+    kept = msgspec.structs.replace(run("RP11", *GOOD), fingerprint=results.fingerprint(ROW.scenario))
+    recorded = results.Results(system="echo", runs=(kept,))
+    assert page.beside(second_claims.CLAIMS, recorded, [line]) == []
+    claims = msgspec.structs.replace(second_claims.CLAIMS, beside=("RP11", "HA1"))
+    lines = page.beside(claims, recorded, ["# Ours", "", line])
+    assert any(
+        row.startswith("| RP11 ")
+        and row.endswith(f"| {own} | departs: their queues are in memory; 1.2, 1/1 |")
+        for row in lines
+    )
+    assert any(
+        row.startswith("| HA1 ") and row.endswith("| not run: brokers of echo have no policy ha-database |")
+        for row in lines
+    )
+
+
 def test_a_bar_ends_no_cell(monkeypatch):
     monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
     nothing = results.Results(system="echo").add(run("RP11", *NOTHING))
@@ -311,7 +340,8 @@ def test_what_stands_before_the_sections_stays_as_it_is(tmp_path, monkeypatch):
 
 def test_the_page_of_claims_has_what_was_recorded():
     text = (DOCS / "claims.md").read_text()
-    assert text.endswith("\n".join(page.sections(DOCS / "claims.md")) + "\n"), (
+    before = text.partition(f"\n{page.HEADING}\n")[0].splitlines()
+    assert text.endswith("\n".join(page.sections(DOCS / "claims.md", before)) + "\n"), (
         "run: jepsen-run claims --system artemis --runs 0 --results docs/results/claims-artemis.json "
         "--render docs/claims.md"
     )
