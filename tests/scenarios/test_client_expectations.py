@@ -3,7 +3,13 @@
 import pytest
 from test_expectations import fault, phase, row, seen
 
-from harness.claims.scenarios.client_expectations import Connects, Recovers, Redirected
+from harness.claims.scenarios.client_expectations import (
+    TIMED_OUT,
+    Connects,
+    PromptlyConnects,
+    Recovers,
+    Redirected,
+)
 
 
 def connect(client, broker, second, type_="ok"):
@@ -102,3 +108,19 @@ def test_a_client_that_gives_up_recovers_nowhere():
     assert str(expected).endswith("in vain and give up")
     assert expected.wrong(given_up) == ""
     assert "passed through" in expected.wrong(found)
+
+
+def test_attempts_to_connect_that_time_out_prove_nothing_of_the_order():
+    def attempt(second, error):
+        return [
+            row(1, "invoke", "connect", second),
+            row(1, "fail", "connect", second, broker="b1", error=error),
+        ]
+
+    expected = PromptlyConnects()
+    assert str(expected) == "no attempts to connect time out"
+    refused = seen(CONNECTED, attempt(3, "Connection reset by peer"), DRAIN, attempt(11, TIMED_OUT))
+    assert expected.wrong(refused) == ""
+    late = seen(CONNECTED, attempt(3, TIMED_OUT), DRAIN)
+    assert expected.wrong(late) == "1 attempts to connect timed out"
+    assert PromptlyConnects(most=1).wrong(late) == ""

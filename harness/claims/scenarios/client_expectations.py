@@ -11,6 +11,9 @@ import msgspec
 
 from harness.claims.scenarios.seen import HEAL, ObservedRun
 
+TIMED_OUT: Final = "no answer in time"
+"""The error of an attempt to connect that timed out."""
+
 
 class Connects(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation of how many clients each broker accepts within ``window``.
@@ -42,6 +45,28 @@ class Connects(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         shares = ", ".join(f"{broker} {counts[broker]}" for broker in sorted({*counts, *self.brokers}))
         return f"connections of clients were accepted by {shares}"
+
+
+class PromptlyConnects(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: hardly any attempt of a client to connect times out.
+
+    Clients go on to the next broker of their list then, as if the slow one were down. So a machine
+    that is too busy for its brokers says nothing of the order in which clients try them.
+    """
+
+    most: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.most or 'no'} attempts to connect time out"
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the expectation is met."""
+        end = run.moments.get(HEAL, math.inf)
+        late = sum(
+            done is not None and done["error"] == TIMED_OUT and row["time"] <= end
+            for row, done in run.operations("connect")
+        )
+        return f"{late} attempts to connect timed out" if late > self.most else ""
 
 
 class Redirected(msgspec.Struct, frozen=True, kw_only=True):
