@@ -300,9 +300,9 @@ def test_verdicts_stand_beside_those_of_our_own_broker(line, own, monkeypatch):
     monkeypatch.setitem(systems.SYSTEMS, "echo", "second_system:SecondSystem")
     kept = msgspec.structs.replace(run("RP11", *GOOD), fingerprint=results.fingerprint(ROW.scenario))
     recorded = results.Results(system="echo", runs=(kept,))
-    assert page.beside(second_claims.CLAIMS, recorded, [line]) == []
-    claims = msgspec.structs.replace(second_claims.CLAIMS, beside=("RP11", "HA1"))
-    lines = page.beside(claims, recorded, ["# Ours", "", line])
+    assert page.comparison(second_claims.CLAIMS, recorded, [line]) == []
+    claims = msgspec.structs.replace(second_claims.CLAIMS, compared=("RP11", "HA1"))
+    lines = page.comparison(claims, recorded, ["# Ours", "", line])
     assert any(
         row.startswith("| RP11 ")
         and row.endswith(f"| {own} | departs: their queues are in memory; 1.2, 1/1 |")

@@ -457,7 +457,7 @@ CLAIMS: Final = SystemClaims(
         ),
     ),
     anyway=_ANYWAY,
-    beside=("CV", "HA12"),
+    compared=("CV", "HA12"),
     left_out={
         "HA3": "the steps are for brokers of own only; HA3-load tests the same under load",
         "CV13-commit": _ONE_LIMIT,

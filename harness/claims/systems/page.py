@@ -33,7 +33,7 @@ def sections(page: Path, before: Sequence[str]) -> list[str]:
         claims = registry.of(recorded.system)
         if claims is not None:
             lines += ["", *section(claims, recorded, f"{DIRECTORY}/{file.name}")]
-            lines += beside(claims, recorded, before)
+            lines += comparison(claims, recorded, before)
     return ["", HEADING, "", *_ABOUT, *lines] if lines else []
 
 
@@ -81,23 +81,23 @@ def section(claims: SystemClaims, recorded: Results, source: str) -> list[str]:
     return lines
 
 
-def beside(claims: SystemClaims, recorded: Results, before: Sequence[str]) -> list[str]:
+def comparison(claims: SystemClaims, recorded: Results, before: Sequence[str]) -> list[str]:
     """Return the table in which a system's verdicts stand beside those of our own broker.
 
     The latter are read from ``before``, the lines of the page with the table of our own broker.
     """
-    if not claims.beside:
+    if not claims.compared:
         return []
     own_rows = {cells[0]: cells for line in before if len(cells := _cells_of(line)) == _OWN_COLUMNS}
     tested = systems.get(recorded.system)
     lines = [
         "",
-        f"### {', '.join(claims.beside)}: own beside {recorded.system}",
+        f"### {', '.join(claims.compared)}: own beside {recorded.system}",
         "",
         f"| scenario | claim | own | {recorded.system} |",
         "|---|---|---|---|",
     ]
-    for candidate in chosen(claims.beside):
+    for candidate in chosen(claims.compared):
         row = claims.row(candidate.id)
         theirs = f"not run: {claims.why_not(candidate, tested)}"
         if row is not None:

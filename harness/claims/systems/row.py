@@ -51,14 +51,14 @@ class SystemClaims(msgspec.Struct, frozen=True, kw_only=True):
 
     ``anyway`` are findings that these brokers have whatever the fault, and without any. So no row
     is held against them: each row allows them. ``left_out`` is why a row, or one scenario of it,
-    cannot be run with them. ``beside`` names rows and families of rows whose verdicts stand beside
-    those of our own broker in a table of the page.
+    cannot be run with them. ``compared`` names rows and families of rows: a table of the page
+    has their verdicts beside those of our own broker.
     """
 
     rows: tuple[SystemRow, ...]
     anyway: Mapping[str, Departure] = {}
     left_out: Mapping[str, str] = {}
-    beside: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     def row(self, identifier: str) -> SystemRow | None:
         """Return the row of a scenario, or None."""

@@ -71,7 +71,7 @@ KNOWN: Final[Mapping[str, Mapping[str, Kind]]] = {
 """Policy -> property -> its type or possible words."""
 
 
-def on_database(spec: TestSpec, name: str) -> bool:
+def uses_database(spec: TestSpec, name: str) -> bool:
     """Return whether that node's broker has its store in a database, alone or with others."""
     values = {**spec.properties.get("*", {}), **spec.properties.get(name, {})}
     return spec.policy == HA_DATABASE or values.get(STORE) == JDBC

@@ -104,7 +104,7 @@ class OpenmqSystem(Management):
         self.clustered = spec.policy != STANDALONE
         self.one_store = spec.policy == HA_DATABASE
         names = [f"{letter}1" for letter in string.ascii_lowercase[: spec.pairs]]
-        self._on_database = any(properties.on_database(spec, name) for name in names)
+        self._on_database = any(properties.uses_database(spec, name) for name in names)
         nodes = tuple(
             NodePlan(
                 name=name,
@@ -114,7 +114,7 @@ class OpenmqSystem(Management):
                 announced=("cluster",) if self.clustered else (),
                 # The first broker makes the tables.
                 after=names[0] if self.one_store and name != names[0] else None,
-                database=DatabasePlan(type="postgresql") if properties.on_database(spec, name) else None,
+                database=DatabasePlan(type="postgresql") if properties.uses_database(spec, name) else None,
                 commands=_COMMANDS if self.one_store else (),
             )
             for name in names
