@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -57,13 +58,31 @@ def addresses(nodes: tuple[NodePlan, ...]) -> dict[str, dict[str, Address]]:
     return {node.name: {port: Address("127.0.0.1", next(ports)) for port in node.ports} for node in nodes}
 
 
-@contextlib.contextmanager
-def cluster(
-    system: OwnSystem, policy: str, root: Path, pairs: int = 1
-) -> Iterator[Mapping[str, Mapping[str, Address]]]:
-    """Pairs under a policy, their processes running."""
-    roomy = {"broker.global-max-size": 2_000_000_000}
-    spec = TestSpec(name="bench", policy=policy, pairs=pairs, properties={"*": roomy})
+@dataclass(frozen=True)
+class Broker:
+    """The files of a broker on disk, and the command that starts it."""
+
+    home: Path
+    words: tuple[str, ...]
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The broker's process, which is ended at the end."""
+        with (self.home / "logs" / "broker.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, *self.words], cwd=self.home, stdout=log, stderr=subprocess.STDOUT
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def prepared(
+    system: OwnSystem, spec: TestSpec, root: Path
+) -> tuple[list[Broker], Mapping[str, Mapping[str, Address]]]:
+    """Brokers that are ready to be started, and where each listens."""
     nodes = system.plan(spec)
     listen = addresses(nodes)
     announced = {
@@ -71,30 +90,33 @@ def cluster(
         for node in nodes
         for port, number in node.ports.items()
     }
-    processes = []
-    try:
-        for node in nodes:
-            home = root / "nodes" / node.name
-            data = home / "data" if node.store is None else root / "stores" / node.store.name
-            layout = Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
-            for directory in (home / "etc", home / "logs", data):
-                directory.mkdir(parents=True, exist_ok=True)
-            for name, content in system.files(
-                spec, node, nodes, layout, listen[node.name], announced
-            ).items():
-                (home / "etc" / name).touch(mode=0o600)
-                (home / "etc" / name).write_bytes(content + UNBOUNDED)
-            _, *words = system.command(layout)
-            with (home / "logs" / "broker.log").open("wb") as log:
-                processes.append(
-                    subprocess.Popen([sys.executable, *words], cwd=home, stdout=log, stderr=subprocess.STDOUT)
-                )
+    brokers = []
+    for node in nodes:
+        home = root / "nodes" / node.name
+        data = home / "data" if node.store is None else root / "stores" / node.store.name
+        layout = Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
+        for directory in (home / "etc", home / "logs", data):
+            directory.mkdir(parents=True, exist_ok=True)
+        for name, content in system.files(spec, node, nodes, layout, listen[node.name], announced).items():
+            (home / "etc" / name).touch(mode=0o600)
+            (home / "etc" / name).write_bytes(content + UNBOUNDED)
+        _, *words = system.command(layout)
+        brokers.append(Broker(home, tuple(words)))
+    return brokers, listen
+
+
+@contextlib.contextmanager
+def cluster(
+    system: OwnSystem, policy: str, root: Path, pairs: int = 1
+) -> Iterator[Mapping[str, Mapping[str, Address]]]:
+    """Pairs under a policy, their processes running."""
+    roomy = {"broker.global-max-size": 2_000_000_000}
+    spec = TestSpec(name="bench", policy=policy, pairs=pairs, properties={"*": roomy})
+    brokers, listen = prepared(system, spec, root)
+    with contextlib.ExitStack() as stack:
+        for broker in brokers:
+            stack.enter_context(broker.running())
         yield listen
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
 
 
 async def ready(system: OwnSystem, policy: str, listen: Mapping[str, Mapping[str, Address]]) -> int:
