@@ -99,6 +99,18 @@ def test_the_states_of_a_recovery_are_followed_in_their_order(rows, words):
     assert bool(words) == bool(wrong)
 
 
+@pytest.mark.parametrize(("every_s", "words"), [(4.0, ""), (5.0, "passed through")])
+def test_a_client_begins_a_round_at_once_and_one_in_each_interval(every_s, words):
+    expected = Recovers(of="a1", tried=("a1", "c1"), to=("b1",), after="kill-1", every_s=every_s)
+    assert f"at least 1 times, at once and then once in {every_s:g} s at most, in vain" in str(expected)
+    # The second round's failure comes four seconds after the loss.
+    wrong = expected.wrong(
+        seen([fault("kill-1", second=2)], states(1, *ROUND, "failed a1", *FOUND), [phase("heal", 99)])
+    )
+    assert words in wrong
+    assert bool(words) == bool(wrong)
+
+
 def test_a_client_that_gives_up_recovers_nowhere():
     expected = Recovers(of="a1", tried=("a1", "c1"), to=(), after="kill-1")
     given_up, found = (

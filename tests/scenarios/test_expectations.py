@@ -36,6 +36,7 @@ from harness.claims.scenarios.expectations import (
     Shares,
     SlowestSend,
     Takeovers,
+    UnknownCommits,
 )
 from harness.claims.scenarios.scenario import Failure, Scenario
 from harness.claims.scenarios.seen import ObservedRun
@@ -441,6 +442,33 @@ def test_sends_fail_for_the_reason_that_is_expected():
     assert certainly.wrong(run) == "1 sends certainly failed for that reason"
     assert str(certainly) == 'at least 2 sends certainly fail ("full")'
     assert SendsFail(least=1, pattern="full", certainly=True).wrong(run) == ""
+
+
+def test_a_broker_may_answer_until_the_fault_is_seen_to_have_taken_effect():
+    run = seen(
+        fault("kill-1", second=2),
+        send(1, second=3),
+        fault("kill-1", "info", second=4),
+        send(2, second=5),
+        fault("heal:kill-1", second=6),
+    )
+    window = ("kill-1", "heal:kill-1")
+    assert Answers(window=window, most=1).wrong(run) == ""
+    assert Answers(window=window, most=0).wrong(run) == "1 answers and deliveries meanwhile"
+    assert Answers(window=window, most=0, after_s=3.5).wrong(run) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends", "count"),
+    [(1, [], 1), (3, [], 1), (5, [], 0), (3, [("ok", 4)], 0), (3, [("info", 4)], 1)],
+)
+def test_commits_under_way_when_a_fault_strikes_stay_unknown(asked, ends, count):
+    commit = [row(1, "invoke", "commit", asked, transaction=7)]
+    ended = [row(1, type_, "commit", second, transaction=7) for type_, second in ends]
+    run = seen(commit, ended, [fault("kill-1", second=2), fault("kill-1", "info", second=4)])
+    wrong = UnknownCommits(least=1, at="kill-1").wrong(run)
+    assert wrong == ("" if count else "only 0 commits under way at kill-1 stayed unknown")
+    assert UnknownCommits(least=1, at="kill-2").wrong(run) == "kill-2 never came"
 
 
 def test_commits_fail_as_often_as_is_expected():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -116,7 +117,9 @@ class Recovers(msgspec.Struct, frozen=True, kw_only=True):
     At least ``least`` clients lose ``of`` between ``after`` and the healing. Each of them fails at
     the brokers ``tried``, in this order, again and again, and then recovers at one of ``to``. If
     ``to`` is empty, it gives up instead. ``rounds`` has the lowest and the highest number of rounds
-    over ``tried``; the last one may end early.
+    over ``tried``; the last one may end early. With ``every_s`` the highest number follows from the
+    time until the last failure instead: one round at once, and one in each such interval. So a
+    broker may need any time to return.
     """
 
     of: str
@@ -124,11 +127,15 @@ class Recovers(msgspec.Struct, frozen=True, kw_only=True):
     to: tuple[str, ...]
     after: str
     rounds: tuple[int, int] = (1, 1)
+    every_s: float | None = None
     least: int = 1
 
     def __str__(self) -> str:
         least, most = self.rounds
-        times = "" if most == 1 else f" {least} times" if least == most else f" {least} to {most} times"
+        if self.every_s is not None:
+            times = f" at least {least} times, at once and then once in {self.every_s:g} s at most,"
+        else:
+            times = "" if most == 1 else f" {least} times" if least == most else f" {least} to {most} times"
         ends = f"recover at {' or '.join(self.to)}" if self.to else "give up"
         return (
             f"after {self.after} at least {self.least} clients lose {self.of}, try {', '.join(self.tried)}"
@@ -139,12 +146,13 @@ class Recovers(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was seen instead; "" if the expectation is met."""
         begin, end = run.between((self.after, HEAL))
         recoveries = [
-            states
-            for time, states in _recoveries(run)
-            if begin < time <= end and states[0] == ("lost", self.of)
+            recovery
+            for recovery in _recoveries(run)
+            if begin < recovery.lost_ns <= end and recovery.states[0] == ("lost", self.of)
         ]
-        for states in recoveries:
-            if not self._fits(states[1:]):
+        for recovery in recoveries:
+            states = recovery.states
+            if not self._fits(states[1:], (recovery.failed_ns - recovery.lost_ns) / 1e9):
                 words = [f"{kind} {broker}".strip() for kind, broker in states]
                 skipped = [f"{len(words) - 10} more"] if len(words) > 12 else []
                 passed = ", ".join([*words[:5], *skipped, *words[-5:]] if skipped else words)
@@ -153,9 +161,11 @@ class Recovers(msgspec.Struct, frozen=True, kw_only=True):
             return f"{len(recoveries)} clients of {self.of} recovered or gave up after {self.after}"
         return ""
 
-    def _fits(self, states: Sequence[tuple[str, str]]) -> bool:
+    def _fits(self, states: Sequence[tuple[str, str]], tried_s: float) -> bool:
         failed = tuple(broker for kind, broker in states if kind == "failed")
         least, most = (count * len(self.tried) for count in self.rounds)
+        if self.every_s is not None:
+            most = (int(tried_s / self.every_s) + 1) * len(self.tried)
         endings = [[(kind, broker) for kind in RECOVERY] for broker in self.to] or [[("given-up", "")]]
         return (
             least <= len(failed) <= most
@@ -164,23 +174,34 @@ class Recovers(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _recoveries(run: ObservedRun) -> Iterator[tuple[int, Sequence[tuple[str, str]]]]:
+@dataclass(slots=True)
+class _Recovery:
+    """The states of a client since it lost a connection, and when it lost it and last failed."""
+
+    lost_ns: int
+    failed_ns: int
+    states: list[tuple[str, str]] = field(default_factory=list)
+
+
+def _recoveries(run: ObservedRun) -> Iterator[_Recovery]:
     """Yield the states of each client from each loss of a connection to the end of its recovery.
 
-    The first value is the time of the loss (ns). A client whose recovery does not end is left out,
-    and so is the state "reached" of a broker that then refuses the client.
+    A client whose recovery does not end is left out, and so is the state "reached" of a broker that
+    then refuses the client.
     """
-    under_way: dict[int, tuple[int, list[tuple[str, str]]]] = {}
+    under_way: dict[int, _Recovery] = {}
     for row in run.rows:
         if row["f"] != "state":
             continue
         client, kind = row["process"], row["value"]
         if kind == "lost":
-            under_way[client] = row["time"], []
+            under_way[client] = _Recovery(row["time"], row["time"])
         if client in under_way:
-            states, state = under_way[client][1], (kind, row["broker"] or "")
-            if kind == "failed" and states[-1] == ("reached", state[1]):
-                states.pop()
-            states.append(state)
+            recovery, state = under_way[client], (kind, row["broker"] or "")
+            if kind == "failed":
+                recovery.failed_ns = row["time"]
+                if recovery.states[-1] == ("reached", state[1]):
+                    recovery.states.pop()
+            recovery.states.append(state)
             if kind in ("recovered", "given-up"):
                 yield under_way.pop(client)

@@ -58,7 +58,7 @@ SCENARIOS: Final = (
         "with the whole cluster down, clients go round their list once in each reconnect interval, until a "
         "broker returns",
         _KILL_ALL,
-        Recovers(of="b1", tried=_LIST, to=_LIST, after="kill-1", rounds=(3, 7), least=8),
+        Recovers(of="b1", tried=_LIST, to=_LIST, after="kill-1", rounds=(3, 3), every_s=1.0, least=8),
         client_interval_s=1.0,
     ),
     _listed(

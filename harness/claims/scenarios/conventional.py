@@ -22,7 +22,7 @@ from harness.interface import Fault, TestSpec
 def _at_home(name: str, **fields: Any) -> TestSpec:
     """Return a load of three brokers whose slow consumers leave messages at each home."""
     return load(
-        name, "conventional", 10.0, pairs=3, workload="queue", unavailable_bound_s=2.0, **SLOW, **fields
+        name, "conventional", 14.0, pairs=3, workload="queue", unavailable_bound_s=2.0, **SLOW, **fields
     )
 
 
@@ -36,7 +36,7 @@ _RESTARTS: Final = fault("kill", 3.5, 0.5)
 def _half_open(case: str, claim: str, reason: str, *more: Fault) -> Scenario:
     """Return a scenario of CV15: a1 restarts while clients of b1 hold its messages."""
     spec = load(
-        f"cv15-{case}", "conventional", 14.0, pairs=3, clients=4, rate=20.0, workload="queue",
+        f"cv15-{case}", "conventional", 18.0, pairs=3, clients=4, rate=20.0, workload="queue",
         produce_at=_BOTH, consume_at=_BOTH, hold_s=2.0, prefetch=100,
     )  # fmt: skip
     return Scenario(
@@ -97,7 +97,7 @@ SCENARIOS: Final = (
         "the home of messages restarts while the broker whose clients hold some hears nothing from it: the "
         "home gives none of them to others before the other broker has certainly dropped them",
         "the leases of .* are over",
-        fault("partition", 3.0, 6.5, None, shape="one-way", pair="a", direction="from"),
+        fault("partition", 3.0, 11.0, None, shape="one-way", pair="a", direction="from"),
     ),
     _half_open(
         "heard",

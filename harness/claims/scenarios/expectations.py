@@ -170,8 +170,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was seen instead; "" if the expectation is met."""
         begin, end = -math.inf, math.inf
         if self.window is not None:
-            begin, end = run.between(self.window)
-            begin = run.effects.get(self.window[0], begin)
+            begin, end = run.in_force(self.window)
         moved = 0
         for row in run.first_deliveries:
             taken = run.taken.get(row["message"])
@@ -710,7 +709,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation of how often a broker delivers or answers within ``window``.
 
     ``broker`` None is all together. Answers are those to a send or an acknowledgement. They count
-    from ``after_s`` seconds after the window's first moment on.
+    from ``after_s`` seconds after the window's first moment on. If that is a fault, they count from
+    its observed effect at the earliest: until then its brokers may answer.
     """
 
     window: tuple[str, str]
@@ -728,8 +728,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        begin, end = run.between(self.window)
-        begin += self.after_s * 1e9
+        requested, end = run.between(self.window)
+        begin = max(requested + self.after_s * 1e9, run.in_force(self.window)[0])
         count = sum(
             row["f"] in ("send", "ack", "nack", "deliver")
             and row["type"] == "ok"
@@ -813,10 +813,9 @@ class UnknownCommits(msgspec.Struct, frozen=True, kw_only=True):
 
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
-        moment = run.moments.get(self.at)
-        if moment is None:
+        count = run.unknown_commits(self.at)
+        if count is None:
             return f"{self.at} never came"
-        count = run.unknown_commits_at(moment)
         return "" if count >= self.least else f"only {count} commits under way at {self.at} stayed unknown"
 
 

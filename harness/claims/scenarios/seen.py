@@ -261,6 +261,15 @@ class ObservedRun:
         begin, end = (self.moments.get(moment) for moment in window)
         return math.nan if begin is None else begin, math.inf if end is None else end
 
+    def in_force(self, window: tuple[str, str]) -> tuple[float, float]:
+        """Return the moments of a window that begins with the observed effect of a fault (ns).
+
+        If no effect of the first moment was seen, or it is no fault, the window is that of
+        ``between``.
+        """
+        begin, end = self.between(window)
+        return self.effects.get(window[0], begin), end
+
     @property
     def began_ns(self) -> int | None:
         """The time when the first fault was requested; None without faults."""
@@ -410,8 +419,16 @@ class ObservedRun:
                 ended.add(row["transaction"])
         return sum(heard[begun[number]] >= moment_ns for number in begun.keys() - ended)
 
-    def unknown_commits_at(self, moment_ns: int) -> int:
-        """Return how many commits had been asked for, and got no answer later."""
+    def unknown_commits(self, label: str) -> int | None:
+        """Return how many commits that were under way when a fault struck got no answer later.
+
+        The fault strikes at some time between its request, ``label``, and its observed effect. None
+        if it was not requested.
+        """
+        requested = self.moments.get(label)
+        if requested is None:
+            return None
+        struck = self.effects.get(label, requested)
         invoked: dict[int, int] = {}
         answered: dict[int, int] = {}
         for row in self.rows:
@@ -419,7 +436,7 @@ class ObservedRun:
                 times = invoked if row["type"] == "invoke" else answered
                 if row["type"] in ("invoke", "ok", "fail"):
                     times[row["transaction"]] = row["time"]
-        return sum(time < moment_ns and number not in answered for number, time in invoked.items())
+        return sum(time < struck and number not in answered for number, time in invoked.items())
 
     def successions(self) -> list[tuple[str, str]]:
         """Return, in order, which broker took over whose data between first fault and healing.
