@@ -68,13 +68,16 @@ def suspended_until_master(refusal: str) -> tuple[Expectation, ...]:
     )
 
 
-def serving_at_once(start_s: float) -> tuple[Expectation, ...]:
-    """Return the expectations of CV6-none; a broker needs ``start_s`` to start."""
+def serving_at_once() -> tuple[Expectation, ...]:
+    """Return the expectations of CV6-none: both brokers serve before the broker that starts last.
+
+    How long a broker takes to start is the machine's affair.
+    """
     return tuple(
         expectation
         for broker in _MEMBERS
         for expectation in (
-            Becomes(broker=broker, role="live", after="start", most_s=start_s),
+            Becomes(broker=broker, role="live", after="start", most_s=60.0),
             Answers(broker=broker, window=_WITHOUT_MASTER, least=40),
         )
     )
@@ -99,7 +102,7 @@ SCENARIOS: Final = (
         "none",
         "as CV6-suspended, but no master is configured: brokers serve at once",
         NO_MASTER,
-        *serving_at_once(5.0),
+        *serving_at_once(),
     ),
     _awaiting(
         "suspended",

@@ -319,7 +319,7 @@ CLAIMS: Final = SystemClaims(
             )
             for case, nodes, besides in (
                 ("suspended", _MASTER, suspended_until_master(r"\[C4003\]")),
-                ("none", None, serving_at_once(60.0)),
+                ("none", None, serving_at_once()),
             )
         ),
         *(
