@@ -116,6 +116,9 @@ async def processor_time(
     )[1]
     await client.connected
     client.begin()
+    async with asyncio.timeout(policies.READY_S):
+        while not consumer.messages:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.1)
     await asyncio.sleep(1)
     before, consumed = _used(processes), consumer.messages
     await asyncio.sleep(options.seconds)
