@@ -107,10 +107,14 @@ def prepared(
 
 @contextlib.contextmanager
 def cluster(
-    system: OwnSystem, policy: str, root: Path, pairs: int = 1
+    system: OwnSystem,
+    policy: str,
+    root: Path,
+    pairs: int = 1,
+    properties: Mapping[str, object] | None = None,
 ) -> Iterator[Mapping[str, Mapping[str, Address]]]:
     """Pairs under a policy, their processes running."""
-    roomy = {"broker.global-max-size": 2_000_000_000}
+    roomy = {"broker.global-max-size": 2_000_000_000, **(properties or {})}
     spec = TestSpec(name="bench", policy=policy, pairs=pairs, properties={"*": roomy})
     brokers, listen = prepared(system, spec, root)
     with contextlib.ExitStack() as stack:
