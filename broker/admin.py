@@ -28,8 +28,8 @@ from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.admin_destinations import DestinationCommands
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
-from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, Entity, key_of
-from broker.core.deletion import QueueInUseError, delete, demand_deletable
+from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, ChangeUnknownError, Entity, key_of
+from broker.core.deletion import QueueFillingError, QueueInUseError, delete, demand_deletable
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of
 from broker.core.two_phase import parse_transaction_id
@@ -49,6 +49,10 @@ MESSAGES_PER_SLICE: Final = 100
 
 class RequestError(Exception):
     """The request cannot be done; the text is the answer's ``error``."""
+
+
+class PartlyDoneError(RequestError):
+    """The request was done in part; the text is the answer's ``error``."""
 
 
 class AdminServer(Desk):
@@ -141,7 +145,7 @@ class AdminServer(Desk):
         except (
             RequestRefusedError, RequestError, ChangeRefusedError, DemotedError, JournalError, OSError
         ) as error:  # fmt: skip
-            reply(_error(str(error)))
+            reply(_error(str(error), not_done=_is_not_done(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
             _log.exception("admin port: internal error in the command %s, please report this", command)
             reply(_error("internal error of the broker, please report it"))
@@ -286,6 +290,8 @@ class AdminServer(Desk):
             if entity is None:
                 return {"purged": await delete(engine, name, **flags)}
             purged = len(demand_deletable(engine, name, **flags))
+        except QueueFillingError as error:
+            raise PartlyDoneError(str(error)) from None
         except QueueInUseError as error:
             raise RequestError(str(error)) from None
         if not flags["remove_messages"]:
@@ -434,5 +440,12 @@ def _answer(fields: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"ok": True, **fields})
 
 
-def _error(text: str) -> bytes:
-    return msgspec.json.encode({"ok": False, "error": text})
+def _is_not_done(error: Exception) -> bool:
+    """Return whether a command that failed certainly changed nothing."""
+    if isinstance(error, PartlyDoneError | ChangeUnknownError):
+        return False
+    return isinstance(error, RequestError | ChangeRefusedError)
+
+
+def _error(text: str, *, not_done: bool = False) -> bytes:
+    return msgspec.json.encode({"ok": False, "error": text, **({"not-done": True} if not_done else {})})

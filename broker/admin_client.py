@@ -30,7 +30,14 @@ class NobodyAnswersError(OSError):
 
 
 class BrokerRefusedError(OSError):
-    """The broker answered, but will not do it; the text is its reason."""
+    """The broker answered, but will not do it; the text is its reason.
+
+    ``not_done``: it says that it changed nothing.
+    """
+
+    def __init__(self, reason: str, *, not_done: bool = False) -> None:
+        super().__init__(reason)
+        self.not_done = not_done
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,8 @@ class AdminClient:
         writer.write(question + b"\n")
         answer = await _read(reader, at)
         if answer.pop("ok", None) is not True:
-            raise BrokerRefusedError(str(answer.get("error", "no reason given")))
+            reason = str(answer.get("error", "no reason given"))
+            raise BrokerRefusedError(reason, not_done=answer.get("not-done") is True)
         return answer
 
     def close(self) -> None:

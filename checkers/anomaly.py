@@ -218,10 +218,11 @@ ANOMALIES: Final = (
         name="resurrected",
         columns=("broker", "node_id", "role", "value", "session"),
         rule="A message whose acknowledgement was confirmed, or whose temporary queue has ended, must not be "
-             "in any store, and no message in more than one store.",
+             "in any store, and no message in more than one store. A message of a queue that was deleted "
+             "must not come back.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
-        evidence=Evidence(control=("browse", "role", *DEADLY)),
+        evidence=Evidence(control=("browse", "role", "phase", *DEADLY)),
     ),
     Anomaly(
         name="duplicate",

@@ -48,6 +48,7 @@ from checkers.schema import (
     HARNESS,
     MONITOR,
     NEMESIS,
+    OF_QUEUES,
     OF_SESSIONS,
     OF_TRANSACTIONS,
     TEMPORARY,
@@ -72,6 +73,7 @@ _IN_CONTROL: Final = {
     **dict.fromkeys(OF_SESSIONS, "session"),
     **dict.fromkeys(OF_TRANSACTIONS, "transaction"),
     "drop": "subscription",
+    **dict.fromkeys(OF_QUEUES, "queue"),
 }
 """The paired operations of clients that carry no message.
 
@@ -473,8 +475,12 @@ def _of_control(
     null = f.are("drop", "subscribe", "unsubscribe") & topics & (subscription < 0)
     for n in np.flatnonzero(null)[: "subscription" not in lacking].tolist():
         yield _null(index, f, n, "subscription")
-    for n in np.flatnonzero(f.are("receive") & (queue < 0))[:1].tolist():
+    for n in np.flatnonzero(f.are("receive", *OF_QUEUES) & (queue < 0))[:1].tolist():
         yield _null(index, f, n, "queue")
+    lasting = topics | of_temporaries(texts_of(table, "queue"))
+    for n in np.flatnonzero(f.are(*OF_QUEUES) & lasting)[:1].tolist():
+        cause = f'a {_word(f, n)} of no queue: its name begins with "{TOPIC}" or "{TEMPORARY}"'
+        yield Breakage(int(index[n]), cause)
     value = texts_of(table, "value").codes
     for n in np.flatnonzero(f.are("state") & (value < 0))[: "value" not in lacking].tolist():
         yield _null(index, f, n, "value")
@@ -503,6 +509,8 @@ def _told_apart(table: pa.Table, column: str) -> Numbers:
 
     A subscription is named by its topic and its name.
     """
+    if column == "queue":
+        return texts_of(table, column).codes.astype(np.int64)
     if column != "subscription":
         return numbers_of(table, column)
     queue, name = texts_of(table, "queue").codes, texts_of(table, column).codes

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from checkers.attempts import attempts_of
 from checkers.clocks import Clocks
 from checkers.deaths import Deaths
+from checkers.deletions import Deletions
 from checkers.ends import Ends, Keyed
 from checkers.instance import Instance
 from checkers.interests import Interests
@@ -145,6 +146,7 @@ class RuleContext:
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     temporaries: Temporaries = field(default_factory=Temporaries)
     interests: Interests = field(default_factory=Interests)
+    deletions: Deletions = field(default_factory=Deletions)
     clocks: Clocks = field(default_factory=Clocks)
     last_ns: Mapping[int, int] = field(default_factory=dict)
     drained_ns: Mapping[int, int] = field(default_factory=dict)
@@ -182,7 +184,10 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
     in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
     shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
     phantom, misplaced, stray = _strange(rows, lives, shown, asked)
-    of = recipients(rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries, asked.interests)
+    of = recipients(
+        rows, places, lives, asked.ends, asked.subscriptions, asked.temporaries, asked.interests,
+        asked.deletions,
+    )  # fmt: skip
     certain = (lives.sent != NONE) & (lives.ok != NONE) & of.owed
     lapsed = lapses(rows, asked.ends, asked.promises)
     left = owed(rows, asked.custody(lapsed), places, lives.sent, certain, lives.stored)
@@ -220,7 +225,7 @@ def marks(rows: Rows, places: PlaceTable, lives: Lives, asked: RuleContext, offs
         (either, lives.sent),
         (on_its_way & never, lives.sent),
         (on_its_way & ~never, lives.sent),
-        (None, _resurrected(rows, of, asked, lapsed) if len(stored) else None),
+        (None, _resurrected(rows, of, asked, lapsed) if len(stored) else of.outlived),
         (None, phantom),
         (None, _corrupted(rows, lives, misplaced)),
         ((lives.sent != NONE) & (shown != NONE) & _aborted(lives, shown), shown),
@@ -264,7 +269,7 @@ def skipped_instances(found: SkippedMessages, named: Sequence[Place]) -> dict[In
 
 
 def _resurrected(rows: Rows, of: Recipients, asked: RuleContext, lapsed: Lapses) -> Numbers:
-    """Return the first row of each message that shows it in a store where it must not be."""
+    """Return the first row of each message that shows it though it must be gone, or twice."""
     durable = asked.promises.durable_acks
     found = resurrected(rows, asked.ends, asked.owners, lapsed, durable_acks=durable)
     return found if of.outlived is None else np.where(found == NONE, of.outlived, found)

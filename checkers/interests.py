@@ -23,8 +23,9 @@ import numpy as np
 from checkers.deaths import Deaths
 from checkers.excuses import Excuses
 from checkers.facts import Facts
+from checkers.restores import NEVER, Request
 from checkers.rows import NONE, SEND_OK, Flags, Numbers, PlaceTable, Rows, first
-from checkers.subscriptions import NEVER, Request, Subscriptions
+from checkers.subscriptions import Subscriptions
 from checkers.verdict import CheckOptions
 
 

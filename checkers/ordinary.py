@@ -11,8 +11,8 @@ A message is *ordinary* if it has five rows, each with its id, and none in a tra
 in this order, except that the send may be answered at any time after its invocation. The rows of
 the consumer must be of one session, which had not ended when the ack was invoked. The delivery must
 show what was sent (producer, sequence, digest, headers), and not say that it is a redelivery. The
-send must have no options (``value``). The message must be of a plain queue, in a run without
-selectors.
+send must have no options (``value``). The message must be of a plain queue that was never deleted,
+in a run without selectors.
 
 Why no rule about single messages finds anything in an ordinary message, whatever a broker promised:
 
@@ -128,6 +128,6 @@ def _of_five(rows: Rows, places: PlaceTable, subscriptions: Subscriptions) -> tu
     begin = begin[ordered(rows.by_message[begin])]
     at = [rows.by_message[begin + n] for n in range(len(_KINDS))]
     choosing = np.array(sorted({run for run, _ in subscriptions.selectors}), dtype=np.int64)
-    plain = ~places.passing() & ~np.isin(places.runs(), choosing)
+    plain = ~places.ending() & ~np.isin(places.runs(), choosing)
     right = plain[rows.place[at[0]]] & (rows.message[at[0]] != NONE)
     return tuple(at if right.all() else (positions[right] for positions in at))

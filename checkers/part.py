@@ -43,6 +43,7 @@ from checkers.cause import in_a_line
 from checkers.clocks import Clocks
 from checkers.closings import Closings
 from checkers.deaths import Deaths
+from checkers.deletions import Deletions
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Instance
 from checkers.interests import Interests
@@ -91,6 +92,7 @@ class Question:
     choosers: SelectiveQueues = field(default_factory=SelectiveQueues)
     temporaries: Temporaries = field(default_factory=Temporaries)
     interests: Interests = field(default_factory=Interests)
+    deletions: Deletions = field(default_factory=Deletions)
     consumers: queues.Consumers = field(default_factory=queues.Consumers)
     ordered: bool = True
     """True if the test promises order."""
@@ -134,6 +136,7 @@ class Question:
             subscriptions=self.subscriptions,
             temporaries=self.temporaries,
             interests=self.interests,
+            deletions=self.deletions,
             clocks=self.clocks,
             last_ns=self.last_ns,
             drained_ns=self.drained_ns,
@@ -157,6 +160,10 @@ class Question:
             unheard=self.unheard,
             ordered=self.ordered,
         )
+
+    def places(self) -> PlaceTable:
+        """Return an empty table of places that knows the deleted queues."""
+        return PlaceTable(deleted_queues=self.deletions.queues)
 
     def rows(self, table: pa.Table, places: PlaceTable) -> Rows:
         """Return the rows of a table, those of topics by subscription.
@@ -316,7 +323,7 @@ def _fifo(messages: Messages, question: Question) -> Mapping[int, Mapping[str, F
     places = messages.places
     tally = InstanceTally(places, question.examples)
     heard = np.array([(run, queue) not in question.unheard for run, queue, _ in places.named], dtype=bool)
-    lossless = question.lossless & heard & ~places.passing()
+    lossless = question.lossless & heard & ~places.ending()
     overtaken = marked(messages.turns.place[messages.overtaken], len(places.named))
     lives = messages.lives
     died = died_untaken(lives.place, lives.sent, lives.untaken, places, question.ends, question.promises)
@@ -464,7 +471,7 @@ def answer(
     """Let the families judge a part, and return their answers; an error of a family is one, too."""
     results: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
-    places = PlaceTable()
+    places = question.places()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     usual: list[Ordinary] = []
@@ -607,7 +614,7 @@ def conflicts(
     ``session_facts`` has the proofs from all parts: how long each session certainly lived, and
     which operations had been answered when.
     """
-    places = PlaceTable()
+    places = question.places()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
@@ -654,7 +661,7 @@ def questions(
     part: HistoryPart, question: Question, gaps: Sequence[availability.Gap], troubled: Container[Place]
 ) -> WindowAnswers:
     """Return the operations in each gap and in each group that had trouble."""
-    places = PlaceTable()
+    places = question.places()
     of_gaps, of_groups = [], []
     brokers: dict[str, int] = {}
     for table in part.slices(READ):
@@ -685,7 +692,7 @@ def keyed(part: HistoryPart, key: int) -> list[tuple[int, str]]:
 
 def served(part: HistoryPart, idle_times: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
     """Return what sessions held, and which messages waited, in each idle time."""
-    places = PlaceTable()
+    places = question.places()
     serving = starved.Serving(
         places, idle_times, question.ends, question.deaths, question.bound_ns, question.subscriptions
     )
@@ -698,7 +705,7 @@ def effects(
     part: HistoryPart, question: Question, transaction_keys: Keyed
 ) -> tuple[transactions.Effects, Sequence[Place]]:
     """Return the effects of some transactions, from all slices, and the names of their places."""
-    places = PlaceTable()
+    places = question.places()
     tables = (question.rows(table, places) for table in part.slices([*READ, "time_low"]))
     all_effects = joined(
         transactions.effects_of(_effects(rows, places, question), transaction_keys) for rows in tables
@@ -710,7 +717,7 @@ def queues_of(part: HistoryPart, question: Question) -> list[queues.Told]:
     """Return the facts that each slice has about queues without groups."""
     facts = []
     for table in part.slices([*READ, "time_low"]):
-        places = PlaceTable()
+        places = question.places()
         ungrouped = queues.without_groups(table).sort_by("index")
         rows = from_table(ungrouped, places)
         lives, _ = lives_and_deliveries(

@@ -122,7 +122,8 @@ def told(rows: Rows, places: PlaceTable, lives: Lives, asked: Numbers) -> Told:
     got = at != NONE
     row = np.where(got, at, 0)
     known = ~lives.aborted & (lives.begun != NONE) & lives.in_turn
-    some = np.flatnonzero(known & np.where(got, lives.delivered > lives.begun, lives.untaken))
+    ended = places.deleted()[lives.place]
+    some = np.flatnonzero(known & np.where(got, lives.delivered > lives.begun, lives.untaken & ~ended))
 
     def of_delivery(column: Numbers) -> Numbers:
         return np.where(got, column[row], NONE)[some]

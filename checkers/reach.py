@@ -53,7 +53,7 @@ class Destination:
 
     Of the ``subscribes`` as many as ``begun`` were answered ``ok``, of the ``sends`` as many as
     ``sent``; ``refusals`` and ``unsent`` count the answers to the others. ``given_up``: a ``drop``
-    of the place was invoked.
+    or ``delete`` of the place was invoked.
     """
 
     subscribes: int = 0
@@ -123,7 +123,7 @@ class Reach:
         return frozenset(
             name
             for name, place in sends.items()
-            if place.unserved and not self.with_subscriptions(name).delivered
+            if place.unserved and not place.given_up and not self.with_subscriptions(name).delivered
         )
 
 
@@ -145,7 +145,7 @@ def gather(rows: Iterable[Row]) -> Reach:
     chose = set()
     for row in rows:
         queue, f, type_ = row.get("queue"), row["f"], row["type"]
-        if queue is None or f not in ("subscribe", "drop", "send", "deliver") or row["process"] < 0:
+        if queue is None or f not in ("subscribe", "drop", "delete", "send", "deliver") or row["process"] < 0:
             continue
         name = _name(queue, row.get("subscription"))
         place = reach.places[name]
@@ -160,7 +160,7 @@ def gather(rows: Iterable[Row]) -> Reach:
                 destination.subscribes += type_ == "invoke"
                 destination.begun += type_ == "ok"
                 _answer(destination.refusals, row)
-        elif f == "drop":
+        elif f in ("drop", "delete"):
             place.given_up = True
         elif f == "send":
             place.sends += type_ == "invoke"
@@ -184,7 +184,7 @@ def of_control(control: pa.Table) -> dict[int, Reach]:
     """
     import pyarrow as pa  # noqa: PLC0415 - not needed where rows are plain
 
-    subscribing = control.filter(pa.array(texts_of(control, "f").are("subscribe", "drop")))
+    subscribing = control.filter(pa.array(texts_of(control, "f").are("subscribe", "drop", "delete")))
     names = ("index", "run", "process", "f", "type", "queue", "subscription", "session", "error", "value")
     rows = subscribing.select([name for name in names if name in subscribing.column_names]).to_pylist()
     by_run: dict[int, list[Row]] = defaultdict(list)

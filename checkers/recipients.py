@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from checkers.deletions import Deletions
 from checkers.ends import Ends
 from checkers.interests import Interests
 from checkers.lifecycle import Lives
@@ -41,7 +42,8 @@ class Recipients:
     ``earlier``: a subscription that began after the send got the message, or a store keeps it for
     that. ``unwanted``: a session whose selector does not match got it. ``anothers``: another
     connection than the owner of its temporary queue got it. ``outlived``: it is in a store though
-    its temporary queue has ended. A column is None if there is no such row at all.
+    its temporary queue has ended, or anywhere though its queue was deleted. A column is None if
+    there is no such row at all.
     """
 
     owed: Flags
@@ -59,6 +61,7 @@ def recipients(
     subscriptions: Subscriptions,
     temporaries: Temporaries,
     interests: Interests,
+    deletions: Deletions,
 ) -> Recipients:
     """Return the recipients of whole messages."""
     owed = np.ones(rows.messages, dtype=bool)
@@ -69,6 +72,11 @@ def recipients(
         queue = temporaries.number(places.named)[lives.place]
         owed[brief] = temporaries.owed(rows, queue, lives.since, interests.deaths)[brief]
         anothers, outlived = temporaries.strayed(rows, queue), temporaries.outlived(rows, queue, lives.over)
+    if places.deleted().any():
+        owed &= deletions.owed(rows, places, lives.since)
+        again = deletions.shown_again(rows, places, lives.over, ends)
+        if again is not None:
+            outlived = again if outlived is None else earliest(outlived, again)
     if not topics.any() and not subscriptions.selectors:
         return Recipients(owed, anothers=anothers, outlived=outlived)
     selection = Selection(rows)

@@ -29,6 +29,7 @@ from checkers.reference_attempts import (
     stored_from,
 )
 from checkers.reference_consumers import Consumer
+from checkers.reference_deletions import after_restorations, restorations
 from checkers.reference_groups import Closing, alternation, closings_of, is_closed_between
 from checkers.reference_liveness import liveness
 from checkers.reference_messages import delivery_anomalies, fates, settled_twice, unflagged
@@ -52,7 +53,7 @@ from checkers.reference_waits import (
     releases,
     time_outs,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY
+from checkers.schema import HARNESS, MONITOR, NEMESIS, TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
 
 Row = Mapping[str, Any]
@@ -105,6 +106,18 @@ class History:
         for r in rows:
             if r["f"] in ("subscribe", "drop"):
                 self.subscribing_to[r.get("queue")].append(r)
+        self.administered: dict[str | None, list[Row]] = defaultdict(list)
+        """The creates and deletes of each queue."""
+        for r in rows:
+            if r["f"] in ("create", "delete"):
+                self.administered[r.get("queue")].append(r)
+        restored = restorations(self.control)
+        for requests_by_name in (self.subscribing_to, self.administered) if restored else ():
+            for queue, requests in requests_by_name.items():
+                if requests_by_name is self.administered or (queue or "").startswith(TOPIC):
+                    requests_by_name[queue] = after_restorations(requests, restored)
+        self.deletes: dict[str | None, list[tuple[Row, Row | None]]] = {}
+        """The result of ``deletes_of`` for each queue."""
         self.temporary: dict[str | None, list[Row]] = defaultdict(list)
         """All rows that name a temporary queue, by queue."""
         for r in rows:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from checkers.instance import Instance
 from checkers.reference_asked import clocks_wrong, early, expired
 from checkers.reference_attempts import read_before_commit, shown_though_aborted
+from checkers.reference_deletions import is_back
 from checkers.reference_owed import did_not_count, left_over
 from checkers.reference_sent import certainly_before
 from checkers.reference_skipped import is_not_copied, is_skipped
@@ -196,10 +197,10 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     """Return the row that shows that a message was resurrected; None if there is none.
 
     It is in a store though it was acknowledged or its temporary queue had ended, or the stores have
-    several copies of it in both of the last two readings.
+    several copies of it in both of the last two readings, or its queue had been deleted.
     """
     if not m.stored:
-        return None
+        return is_back(history, m, options)
     if options.broker.durable_acks:
         settled = min((at for at, _ in settlements(history, m, options, own_rows_only=True)), default=None)
         in_store = [r for r in m.stored if r.get("value") in _KEPT]
@@ -210,7 +211,8 @@ def _resurrected(history: History, m: PlainMessage, stores: PlainStores, options
     now = stores.copies(stored_copies, 1)
     if sum(now.values()) > 1 and now == stores.copies(stored_copies, 2):
         return max(int(r["index"]) for r in stored_copies)
-    return outlived(history, m)
+    ended = [at for at in (outlived(history, m), is_back(history, m, options)) if at is not None]
+    return min(ended, default=None)
 
 
 def settlements(

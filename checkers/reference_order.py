@@ -19,6 +19,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import expires, in_turn, timely
 from checkers.reference_attempts import over, stored_before, stored_by, stored_from
 from checkers.reference_consumers import order_is_off
+from checkers.reference_deletions import deletes_of
 from checkers.reference_groups import Closing
 from checkers.reference_owed import may_be_dead, may_have_died_unread
 from checkers.reference_waits import NEVER
@@ -183,6 +184,7 @@ def not_linearizable(history: History, options: CheckOptions) -> Iterator[Instan
             (r["f"], r["type"]) == ("deliver", "ok") for r in history.messages.get((queue, group, None), ())
         )
         excused = (queue or "").startswith((TOPIC, TEMPORARY)) or queue in unheard or unreadable
+        excused = excused or bool(deletes_of(history, queue))
         missing = options.guarantee in LOSSLESS and not excused
         never = [m for m in messages if missing and never_came(history, m, options)]
         arrived = sorted((m for m in messages if _came_after_send(history, m)), key=_first_read)

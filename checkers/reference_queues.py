@@ -11,6 +11,7 @@ from checkers.instance import Instance
 from checkers.reference_asked import in_turn
 from checkers.reference_attempts import of_one_node, stored_by
 from checkers.reference_consumers import consumers_of, order_is_off
+from checkers.reference_deletions import deletes_of
 from checkers.reference_order import never_came
 from checkers.schema import TEMPORARY, TOPIC
 from checkers.verdict import CheckOptions
@@ -52,7 +53,7 @@ def _of_queue(
         return
     readable = all(r.get("message") is not None for r in got)
     arrived = [m for m in queue_messages if _arrived(history, m)]
-    lossless = options.guarantee in LOSSLESS and readable
+    lossless = options.guarantee in LOSSLESS and readable and not deletes_of(history, queue)
     never = [
         m
         for m in queue_messages

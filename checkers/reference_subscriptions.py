@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.excuses import Excuses
 from checkers.reference_attempts import of_one_node, over, stored_from
+from checkers.reference_deletions import deletes_of, survives_deletes
 from checkers.reference_temporaries import is_anothers, lives_on
 from checkers.schema import TEMPORARY, TOPIC, json_object
 from checkers.verdict import CheckOptions
@@ -46,14 +47,14 @@ def spread(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def is_owed(history: History, m: PlainMessage, options: CheckOptions | None = None) -> bool:
-    """Return whether a message is owed to its place; to a lasting queue every message is.
+    """Return whether a message is owed to its place; to a queue that lasts every message is.
 
     With ``options``, a broker of another node that took it must have known of the subscription.
     """
     if (m.queue or "").startswith(TEMPORARY):
         return lives_on(history, m)
     if not (m.queue or "").startswith(TOPIC):
-        return True
+        return survives_deletes(history, m, options)
     place = m.queue or ""
     if place not in history.owed:
         history.owed[place] = _lasting_subscribes(history, place)
@@ -116,14 +117,14 @@ def _news_had_come(history: History, m: PlainMessage, asked: Row, answer: Row, o
 
 
 def kept_until_settled(history: History, m: PlainMessage) -> bool:
-    """Return whether the place of a message was never dropped, nor made anew for another selector.
+    """Return whether the place of a message never ended, nor was made anew for another selector.
 
     The answer is no for a temporary queue.
     """
     if (m.queue or "").startswith(TEMPORARY):
         return False
     if not (m.queue or "").startswith(TOPIC):
-        return True
+        return not deletes_of(history, m.queue)
     place = m.queue or ""
     if place not in history.kept:
         history.kept[place] = _is_kept(history, place)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import expires
+from checkers.reference_deletions import deletes_of
 from checkers.reference_messages import settlements
 from checkers.reference_waits import is_late
 from checkers.schema import HARNESS, TEMPORARY, TOPIC, json_object
@@ -27,7 +28,7 @@ def wrong_total(
 
     That is what was put in less what was taken out. There is at most one instance.
     """
-    amounts = {id(m): amount for m in messages if (amount := _amount(m)) is not None}
+    amounts = {id(m): amount for m in messages if (amount := _amount(history, m)) is not None}
     with_amount = [m for m in messages if id(m) in amounts]
     promised, drain = options.broker, _drained_from(history)
     if not with_amount or not history.looked_everywhere or not _clear(history, with_amount, drain, options):
@@ -70,8 +71,8 @@ def _sent(m: PlainMessage) -> int:
     return int(next(r["index"] for r in m.sends if _amount_of_row(r) is not None))
 
 
-def _amount(m: PlainMessage) -> int | None:
-    if (m.queue or "").startswith((TOPIC, TEMPORARY)):
+def _amount(history: History, m: PlainMessage) -> int | None:
+    if (m.queue or "").startswith((TOPIC, TEMPORARY)) or deletes_of(history, m.queue):
         return None
     return next((amount for amount in map(_amount_of_row, m.sends) if amount is not None), None)
 

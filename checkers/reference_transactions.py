@@ -85,11 +85,11 @@ def _send(
         return
     taken = next((r for r in m.rows if (r["f"], r["type"]) == ("send", "ok")), None)
     of_topic = (m.queue or "").startswith(TOPIC)
-    if not of_topic or is_owed(history, m):
+    if is_owed(history, m) if of_topic else kept_until_settled(history, m):
         near = not of_topic or (taken is not None and serves(history, m.queue, taken.get("broker")))
         if absent and taken is not None and near:
             yield m.transaction, index, False
-    elif not _is_seen_elsewhere(history, m) and _is_skipped(history, m, options):
+    elif of_topic and not _is_seen_elsewhere(history, m) and _is_skipped(history, m, options):
         yield m.transaction, index, False
 
 

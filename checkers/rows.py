@@ -85,6 +85,8 @@ class PlaceTable:
 
     named: list[Place] = field(default_factory=list)
     _codes: dict[Place, int] = field(default_factory=dict)
+    deleted_queues: frozenset[tuple[int, str]] = frozenset()
+    """The (run, queue) that an administrator may have deleted (``checkers.deletions``)."""
 
     def code(self, place: Place) -> int:
         """Return the number of a place; a new one for a place that was not seen yet."""
@@ -108,6 +110,16 @@ class PlaceTable:
         That is so of subscriptions of a topic and of temporary queues.
         """
         return np.array([(place[1] or "").startswith((TOPIC, TEMPORARY)) for place in self.named], dtype=bool)
+
+    def deleted(self) -> Flags:
+        """Return whether each place is of a queue that an administrator may have deleted."""
+        return np.array(
+            [(place[0], place[1] or "") in self.deleted_queues for place in self.named], dtype=bool
+        )
+
+    def ending(self) -> Flags:
+        """Return whether each place may end, or have been deleted, with the messages there."""
+        return self.passing() | self.deleted()
 
     def temporaries(self) -> Flags:
         """Return whether each place is a temporary queue."""

@@ -25,6 +25,10 @@ Operations ``f`` of clients
                   name, with the messages that wait for it. If it ends with its connection,
                   ``info`` if that is lost. For a temporary queue, without subscription: its owner
                   ends its connection; ``ok`` if that was answered, ``info`` if it was lost
+    create, delete   queue, broker on completion: a request of an administrator to make a queue
+                  last, or to end it with the messages that wait there, at all brokers that the
+                  queue's clients use. A ``create`` is ``ok`` if the queue exists, a ``delete``
+                  if it existed and is gone (``checkers.deletions``)
     disconnect    ``info``, one row for each session: the client noticed or caused the end of the
                   connection; session, broker, error
     connect       broker on completion; a failed connect is ``fail``
@@ -68,6 +72,8 @@ Operations of the harness
                   For "subscription" the key is a topic and a subscription, with " > " between, the
                   value "there" or "gone": as clients were answered (broker "clients"), and as
                   brokers had it before the drain.
+                  For "queue" the key is a queue that an administrator creates and deletes, the
+                  value "there" or "gone", as for a subscription.
                   For "destination" the key is a queue and the pair that holds it, the value the
                   amount of its messages, with a checksum, or "nothing": what its live holds, and
                   what its backup would hold if it took over. Only for a live whose receipts wait
@@ -138,7 +144,8 @@ What a history must be before it is judged
     not null      index, time, process, type, f; queue and message of a send, and producer if it
                   has a sequence; queue and session of ack, nack, deliver and timeout, and
                   message of a timeout; session of subscribe,
-                  unsubscribe and disconnect; transaction of begin, commit and abort; queue and
+                  unsubscribe and disconnect; transaction of begin, commit and abort; queue of
+                  create and delete, which is neither a topic nor temporary; queue and
                   subscription of a drop of a topic; subscription of every row of a topic's
                   consumer; broker, role,
                   time_low and time_high of a role; broker, node_id and both times of a takeover;
@@ -150,8 +157,9 @@ What a history must be before it is judged
                   a view-change (an object with texts "kind" and "key", and "value", a text or null)
     pairs         one invocation and at most one completion after it, by the same process, for send,
                   ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
-                  commit and abort (of a transaction), drop (of a subscription, or a queue) and
-                  connect; the rows of a fault by its label. All others have no invocation
+                  commit and abort (of a transaction), drop (of a subscription, or a queue),
+                  create and delete (of a queue) and connect; the rows of a fault by its label.
+                  All others have no invocation
     files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver, timeout and
                   browse that name a queue, all of one queue and group in one file, and those
                   without a group all of one queue and producer (none counts as 0);
@@ -180,6 +188,8 @@ TYPES: Final = ("invoke", "ok", "fail", "info")
 
 OF_SESSIONS: Final = ("subscribe", "unsubscribe")
 """The operations of clients that are told apart, within one process, by their session."""
+OF_QUEUES: Final = ("create", "delete")
+"""The operations of an administrator on a queue; within one process, queues tell them apart."""
 OF_TRANSACTIONS: Final = ("begin", "commit", "abort")
 """The operations of clients that are told apart, within one process, by their transaction."""
 

@@ -42,14 +42,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers import restores
 from checkers.asked import Selector, selector_of
+from checkers.restores import NEVER, Request
 from checkers.rows import NONE, Flags, Numbers, Texts, numbers_of, texts_of
 from checkers.schema import TEMPORARY, TOPIC
 
 _BETWEEN: Final = " > "
 _BITS: Final = 33
-NEVER: Final = 2**_BITS - 1
-"""A number above every index."""
 
 
 def place_of(topic: str, subscription: str) -> str:
@@ -236,22 +236,6 @@ class Subscriptions:
         return np.where((at >= 0) & (entry >> _BITS == number), entry & NEVER, NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A subscribe or a drop: the rows of its invocation and its answer, and the outcome.
-
-    ``answered`` is ``NEVER`` and ``outcome`` is "open" if no row answers it.
-    """
-
-    asked: int
-    answered: int = NEVER
-    outcome: str = "open"
-    selector: Selector | None = None
-    broker: str | None = None
-    asked_ns: int = 0
-    answered_ns: int = 0
-
-
 @dataclass(slots=True)
 class SubscriptionHistory:
     """The subscribes and drops of one subscription, in the order of their invocations."""
@@ -373,6 +357,10 @@ def read(control: pa.Table) -> Subscriptions:
                 broker=row.get("broker"),
                 answered_ns=row["time"],
             )
+    restored = restores.read(control)
+    for (run, _), history in histories.items():
+        changes = [*history.subscribes, *history.drops]
+        history.drops = restores.endings(changes, history.drops, restored.get(run, ()))
     every = list(histories.values())
     absent = [(n << _BITS) | at for n, item in enumerate(every) for at in item.absent()]
     return Subscriptions(

@@ -186,7 +186,7 @@ def books(
     """
     size = rows.messages
     invokes = rows.of(SEND_INVOKE)
-    invokes = invokes[~places.passing()[rows.place[invokes]]]
+    invokes = invokes[~places.ending()[rows.place[invokes]]]
     entries = [amount_of(value) for value in rows.value.values]
     saying = np.array([entry is not None for entry in entries] + [False], dtype=bool)
     saying = saying[rows.value.codes[invokes]]

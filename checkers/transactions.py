@@ -12,8 +12,8 @@ and its message is nowhere. An ack did not happen if its message was certainly d
 the acknowledged delivery. Nor did it if a store had the message after the end of the transaction
 was invoked. It happened if its message is nowhere any more, and nothing else can have settled it.
 That a message is nowhere is claimed only when everything was drained and every store read. It is
-not claimed of a subscription that was dropped, or made anew for another selector, as its backlog
-went with it.
+not claimed of a subscription that was dropped, or made anew for another selector, nor of a queue
+that may have been deleted, as its backlog went with it.
 
 A send to a topic is one effect for each of its subscriptions. A copy is nowhere only if its
 subscription was owed it to the end of the test. The brokers of the subscription must be of the node
@@ -151,7 +151,7 @@ def effects(
     place = rows.place[rows.first_row]
     heard = np.array([(run, queue) not in unheard for run, queue, _ in places.named], dtype=bool)
     is_whole &= heard[place]
-    is_kept = subscriptions.kept(places.named)[place]
+    is_kept = subscriptions.kept(places.named)[place] & ~places.deleted()[place]
     owed = _owed(rows, places, subscriptions, deaths)
     return joined([_sends(rows, places, is_whole & owed), _acks(rows, ends, promises, is_whole & is_kept)])
 
@@ -191,7 +191,7 @@ def skipped_effects(messages: SkippedMessages, named: Sequence[Place]) -> Effect
 
 def _owed(rows: Rows, places: PlaceTable, subscriptions: Subscriptions, deaths: Deaths) -> Flags:
     """Return which messages are owed to their place by the node that took them."""
-    owed = np.ones(rows.messages, dtype=bool)
+    owed = ~places.deleted()[rows.place[rows.first_row]]
     at = np.flatnonzero(places.topics()[rows.place[rows.first_row]])
     if len(at):
         sends, oks = rows.of(SEND_INVOKE), rows.of(SEND_OK)

@@ -22,7 +22,7 @@ from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
 from checkers.fetch import AnsweredBefore, IndexRange, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
-from checkers.schema import HARNESS, TEMPORARY
+from checkers.schema import HARNESS, OF_QUEUES, TEMPORARY
 from checkers.source import HistorySource
 from checkers.subscriptions import split, topic_of
 from checkers.verdict import CheckOptions, Witness
@@ -108,6 +108,11 @@ def witnesses(
     temporary = sorted({i.queue for i in instances if i.queue is not None and i.queue.startswith(TEMPORARY)})
     if temporary:
         of_them = pc.is_in(table["queue"].cast(pa.string()), pa.array(temporary, pa.string()))
+        control = _unique([*control, *control_rows(source, of_them)])
+    deleted = sorted({i.queue for i in instances if i.queue is not None and i.name == "resurrected"})
+    if deleted:
+        of_them = pc.is_in(table["queue"].cast(pa.string()), pa.array(deleted, pa.string()))
+        of_them = pc.and_(of_them, pc.is_in(table["f"].cast(pa.string()), pa.array(OF_QUEUES)))
         control = _unique([*control, *control_rows(source, of_them)])
     proofs = _proofs(source, instances, by_instance, near)
     if links:
@@ -327,6 +332,8 @@ def _belongs(i: Instance, r: Row) -> bool:
     if subscription is not None and r["f"] in ("subscribe", "drop") and _is_of(i.queue, r):
         return True
     if (i.queue or "").startswith(TEMPORARY) and r["f"] in _ENDS and r.get("queue") == i.queue:
+        return True
+    if i.name == "resurrected" and r["f"] in OF_QUEUES and r.get("queue") == i.queue:
         return True
     is_control = r["f"] in evidence.control and (r["f"] != "browse" or r.get("queue") is None)
     return is_control or (evidence.clients and r["process"] >= 0)

@@ -197,6 +197,9 @@ class _Fields:
     def undead(self) -> str:
         """Say why the message must not be in a store."""
         ack = self._row("ack", "ok")
+        delete = next((r for r in self._rows if (r["f"], r["type"]) == ("delete", "ok")), None)
+        if delete is not None:
+            return f"although its queue had been deleted at {seconds(delete.get('time'))}"
         drop = next((r for r in self._rows if (r["f"], r["type"]) == ("drop", "ok")), None)
         if not ack and drop is not None:
             return f"although its temporary queue ended with its connection at {seconds(drop.get('time'))}"

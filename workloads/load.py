@@ -89,6 +89,12 @@ class Load(abc.ABC):
         return ""
 
     @classmethod
+    def policies(cls, dialect: Dialect) -> Collection[str] | None:
+        """Return the policies under which brokers can be loaded with it; None: all."""
+        del dialect
+        return None
+
+    @classmethod
     def shared_by(cls, dialect: Dialect) -> Collection[str]:
         """Return the policies under which what the load uses at one pair is there for all pairs."""
         del dialect
@@ -154,6 +160,10 @@ class Load(abc.ABC):
 
     def answered(self) -> Mapping[tuple[str, str], bool]:
         """Return no subscriptions: most loads have none."""
+        return {}
+
+    def answered_queues(self) -> Mapping[str, bool]:
+        """Return no queues: in most loads no administrator makes any."""
         return {}
 
     async def drain(self, context: WorkloadContext) -> None:
@@ -242,6 +252,13 @@ class Churn:
                 consumer = chance.choice(attached)
                 await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
                 await asyncio.sleep(chance.uniform(*AWAY_S))
+                self._stays[consumer] = self._group.create_task(consumer.run())
+
+    async def renew(self) -> None:
+        """Let the consumers that are attached leave and return, with new sessions."""
+        for consumer in [*self._stays]:
+            if consumer in self._stays and consumer.attached.is_set():
+                await self._leave(consumer, "disconnect")
                 self._stays[consumer] = self._group.create_task(consumer.run())
 
     async def end(self) -> None:

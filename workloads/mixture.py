@@ -69,6 +69,10 @@ class Mixture:
         """Return for all workloads' subscriptions whether brokers answered that they exist."""
         return {name: there for share in self.shares for name, there in share.load.answered().items()}
 
+    def answered_queues(self) -> Mapping[str, bool]:
+        """Return for all workloads' queues whether brokers answered that they exist."""
+        return {name: there for share in self.shares for name, there in share.load.answered_queues().items()}
+
     async def run(self, context: WorkloadContext) -> None:
         """Run all workloads until all have stopped."""
         await self._all(context, lambda load, own: load.run(own))

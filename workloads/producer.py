@@ -47,17 +47,20 @@ class Stream:
     __slots__ = ("group", "head", "producer", "queue", "sequence", "writer")
 
     def __init__(self, context: WorkloadContext, producer: Producer, queue: str, group: str | None) -> None:
-        dialect = context.dialect
         self.producer = producer
-        self.queue = queue
         self.group = group
+        self.go_to(context, queue)
+
+    def go_to(self, context: WorkloadContext, queue: str) -> None:
+        """Send the following messages to a queue to which the stream has not sent yet."""
+        dialect, spec, group = context.dialect, context.spec, self.group
+        self.queue = queue
         self.sequence = 0
         self.head = head(
             "SEND", {"destination": dialect.destination(queue), **dialect.send_headers(group, queue)}
         )
-        spec = context.spec
         self.writer = Writer(
-            producer.number,
+            self.producer.number,
             queue,
             group,
             spec.payload_bytes,
@@ -105,7 +108,7 @@ class Slot:
 
     __slots__ = (
         "_broker", "_connection", "_context", "_counters", "_digest", "_headers", "_message", "_on_idle",
-        "_process", "_record", "_sequence", "_stream", "_value", "busy",
+        "_process", "_queue", "_record", "_sequence", "_stream", "_value", "_writer", "busy",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +124,7 @@ class Slot:
         self._connection: int | None = None
         self._broker: str | None = None
         self._value: str | None = None
+        self._queue, self._writer = stream.queue, stream.writer
         self.busy = False
 
     @property
@@ -141,7 +145,7 @@ class Slot:
             self._on_idle(self, False)
             return
         self._next()
-        body = stream.writer.encode(self._message, self._sequence)
+        body = self._writer.encode(self._message, self._sequence)
         self._digest, self._headers = digest(body), stamp.sent(self._message)
         frame, self._value = self._asked()
         connection = stream.client.connection
@@ -160,6 +164,7 @@ class Slot:
     def _next(self) -> None:
         """Choose the message that is sent next."""
         stream = self._stream
+        self._queue, self._writer = stream.queue, stream.writer
         self._sequence = stream.sequence
         stream.sequence += 1
         self._message = stream.producer.next_message()
@@ -189,7 +194,7 @@ class Slot:
             self._process,
             type,
             "send",
-            queue=stream.queue,
+            queue=self._queue,
             group=stream.group,
             message=self._message,
             producer=stream.producer.number,

@@ -9,6 +9,7 @@ from harness.interface import Dialect, TestSpec, UsageError, Workload
 from harness.interface.errors import choose
 from workloads import placement
 from workloads.bank import BankLoad
+from workloads.destinations import DestinationsLoad
 from workloads.groups import GroupsLoad
 from workloads.load import Load
 from workloads.mixture import Mixture
@@ -24,6 +25,7 @@ WORKLOADS: Final[Mapping[str, type[Load]]] = {
     kind.name: kind
     for kind in (
         BankLoad,
+        DestinationsLoad,
         GroupsLoad,
         QueueLoad,
         RefusalsLoad,
@@ -60,9 +62,26 @@ def parts(text: str) -> dict[str, int]:
     return found
 
 
-def possible(dialect: Dialect) -> list[str]:
-    """Return the names of the workloads that brokers of a dialect can be loaded with."""
-    return [name for name, kind in WORKLOADS.items() if not kind.lacks(dialect)]
+def possible(dialect: Dialect, policy: str | None = None) -> list[str]:
+    """Return the names of the workloads that brokers of a dialect can be loaded with.
+
+    With ``policy``, only those that they can be loaded with under this policy.
+    """
+    return [
+        name
+        for name, kind in WORKLOADS.items()
+        if not kind.lacks(dialect) and (policy is None or _fits(kind, dialect, policy))
+    ]
+
+
+def unfit(workload: str, dialect: Dialect, policy: str) -> list[str]:
+    """Return the parts of a workload that brokers cannot be loaded with under a policy."""
+    return [name for name in parts(workload) if not _fits(WORKLOADS[name], dialect, policy)]
+
+
+def _fits(kind: type[Load], dialect: Dialect, policy: str) -> bool:
+    policies = kind.policies(dialect)
+    return policies is None or policy in policies
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:

@@ -23,6 +23,10 @@ class QueueInUseError(Exception):
     """The queue cannot be deleted; the text says why, and what would help."""
 
 
+class QueueFillingError(QueueInUseError):
+    """The queue cannot be deleted, but some of its messages may have been removed."""
+
+
 def demand_deletable(engine: Engine, name: str, *, remove_consumers: bool, remove_messages: bool) -> Queue:
     """Return a queue that may be deleted. Raises QueueInUseError."""
     queue = engine.queues.get(name)
@@ -47,7 +51,7 @@ async def delete(
     """Delete a queue, durably, and say how many messages went with it.
 
     ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as
-    destroyQueue of AMQ. Raises QueueInUseError.
+    destroyQueue of AMQ. Raises QueueInUseError, QueueFillingError.
     """
     queue = demand_deletable(engine, name, remove_consumers=remove_consumers, remove_messages=remove_messages)
     if queue.forwards:
@@ -71,7 +75,7 @@ async def delete(
             await engine.flushed()
             return purged
         await engine.flushed()  # what is on its way arrives
-    raise QueueInUseError(
+    raise QueueFillingError(
         f"queue {name!r} is not empty: producers send to it, or open or prepared transactions hold "
         f"{queue.size} bytes of it; {purged} messages were removed"
     )

@@ -262,7 +262,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
 
 def _mixture(base: TestSpec, chance: random.Random) -> str:
     """Return some of the workloads that the brokers can be loaded with, each with a weight."""
-    names = possible(systems.of(base).dialect)
+    names = possible(systems.of(base).dialect, base.policy)
     mixed = sorted(chance.sample(names, chance.randint(1, min(len(names), _MIXED_MOST))))
     if len(mixed) == 1:
         return mixed[0]

@@ -11,9 +11,9 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 
 from checkers.schema import TEMPORARY as TEMPORARY
 from checkers.schema import TOPIC as TOPIC  # workloads use it through the interface
-from harness.interface.dialect import Dialect, Temporaries, Topics, Wishes
+from harness.interface.dialect import Dialect, QueueCommands, Temporaries, Topics, Wishes
 from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
-from harness.interface.errors import InfrastructureError, UsageError
+from harness.interface.errors import CommandRefusedError, InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources
 from harness.interface.nemesis import Events, NemesisContext
 from harness.interface.network import Address, Link

@@ -95,6 +95,22 @@ class Temporaries(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class QueueCommands(msgspec.Struct, frozen=True, kw_only=True):
+    """The commands of the admin port with which an administrator creates and deletes queues.
+
+    Each is the name of a command; its argument ``queue`` is the name in a history. ``deleting`` are
+    further arguments of ``delete``, with which the messages and the consumers go, too.
+    """
+
+    create: str = "create"
+    delete: str = "delete"
+    deleting: Mapping[str, bool] = {}
+    policies: frozenset[str] = frozenset()
+    """The policies under which a ``delete`` ends all that a pair's clients can reach of a queue."""
+    shared_by: frozenset[str] = frozenset()
+    """Those of them under which, with a master broker, the commands act at all brokers."""
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """STOMP 1.2 as one system's brokers speak it.
 
@@ -138,6 +154,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     topics: Topics | None = None
     temporaries: Temporaries | None = None
     wishes: Wishes = Wishes()
+    queue_commands: QueueCommands | None = None
     nacks: bool = True
     """Whether a client can refuse a message; ``System.promises`` says what becomes of it then."""
     transactional_acks: bool = True

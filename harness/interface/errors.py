@@ -30,6 +30,10 @@ class UsageError(Exception):
     """
 
 
+class CommandRefusedError(OSError):
+    """A broker refused an administrator's command, and certainly changed nothing."""
+
+
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
 _EXHAUSTED: Final = (*_FULL, *_TOO_MANY, errno.ENOMEM)

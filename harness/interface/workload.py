@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -38,6 +38,14 @@ class Workload(Protocol):
         """
         ...
 
+    def answered_queues(self) -> Mapping[str, bool]:
+        """Return for queues whether brokers answered an administrator that they exist.
+
+        Asked as ``answered`` is; queues in doubt are left out. Only queues that all brokers have or
+        lack together are claimed.
+        """
+        ...
+
     async def run(self, context: WorkloadContext) -> None:
         """Load the cluster until ``context.stopping`` is set."""
         ...
@@ -59,6 +67,11 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     resolve: Callable[[str, str], Address]
     """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
     stopping: Any  # asyncio.Event, set when the load must end
+    administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]] | None = None
+    """Gives a node's broker a command of an administrator, and returns its answer.
+
+    Raises CommandRefusedError if the broker certainly changed nothing, otherwise OSError.
+    """
     zero_ms: int = 0
     """The moment at which the history began, in milliseconds since the epoch."""
     redelivery_s: float = 0.0

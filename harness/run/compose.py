@@ -185,10 +185,15 @@ def compose(
     """
     system = systems.of(spec)
     if spec.workload == MIXED:
-        spec = msgspec.structs.replace(spec, workload=",".join(possible(system.dialect)))
+        spec = msgspec.structs.replace(spec, workload=",".join(possible(system.dialect, spec.policy)))
     workload = workloads.registry.create(spec.workload)
     if lack := workload.lacks(system.dialect):
         raise UsageError(f"--workload {spec.workload}: brokers of system {system.name} have no {lack}")
+    for unfit in workloads.registry.unfit(spec.workload, system.dialect, spec.policy):
+        raise UsageError(
+            f"--workload {unfit}: with policy {spec.policy} brokers of system {system.name} delete queues "
+            "only at themselves: use another policy"
+        )
     if spec.send_again and system.dialect.once_header is None:
         raise UsageError(
             f"--send-again: brokers of system {system.name} cannot recognise a repeated send by an ID"

@@ -184,6 +184,7 @@ class Run:
             zones=self.test.environment.zones,
             resolve=lambda zone, node: self.test.environment.resolve(zone, node, "stomp"),
             stopping=asyncio.Event(),
+            administer=self._administer,
             zero_ms=zero_ns(self.test.environment, recorder) // 1_000_000,
             redelivery_s=self.test.system.promises(spec).redelivery_s,
             counters=self._counters,

@@ -43,6 +43,12 @@ DESTINATION: Final = "destination"
 NOTHING: Final = "nothing"
 """The value of a queue without messages."""
 
+QUEUE: Final = "queue"
+"""The kind of view that says whether a broker has a queue that an administrator made."""
+
+DESTINATIONS: Final = "destinations"
+"""The kind of view in which brokers tell the queues of the record that all of them have."""
+
 THERE: Final = "there"
 GONE: Final = "gone"
 
@@ -79,20 +85,27 @@ async def look(
     """Ask all live brokers until they agree, and record what they said last.
 
     Asks for at most ``patience_s`` from now on, and at least twice if the brokers do not agree.
-    Records nothing if no broker has views.
+    What an administrator was answered about queues counts as one more answer (``QUEUE``). Records
+    nothing if no broker has views.
     """
     if not isinstance(test.system, Viewed):
         return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
+    told = test.workload.answered_queues()
+    low = recorder.now_ns()
     held_values: dict[str, dict[Thing, _HeldValue]] = {}
     rounds = 0
     while True:
         names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
-        held_values, silent = await _ask(test.system, test.admin, names, recorder, held_values)
+        held_values, silent = await _ask(test.system, test.admin, names, recorder, held_values, told)
         rounds += 1
         over = loop.time() >= deadline
-        if _agreed(held_values) and (not silent or over or rounds == TRIES):
+        if (
+            _agreed(held_values)
+            and _have_queues(held_values, told)
+            and (not silent or over or rounds == TRIES)
+        ):
             break
         if over and rounds > 1:
             break
@@ -101,8 +114,29 @@ async def look(
         for name, own_values in held_values.items():
             if (kind, key) in own_values:
                 _record(recorder, name, kind, key, own_values[kind, key])
+    for queue in sorted(told):
+        _record(recorder, CLIENTS, QUEUE, queue, _HeldValue(_presence(told[queue]), low, recorder.now_ns()))
+        for name, own_values in held_values.items():
+            held = own_values.get((DESTINATIONS, queue))
+            if held is not None:
+                presence = _presence(held.value is not None)
+                _record(recorder, name, QUEUE, queue, _HeldValue(presence, held.low, held.high))
     for name, error in silent.items():
         recorder.event(HARNESS, "info", "view", broker=name, error=error)
+
+
+def _presence(is_there: bool) -> str:
+    return THERE if is_there else GONE
+
+
+def _have_queues(held_values: Mapping[str, Mapping[Thing, _HeldValue]], told: Mapping[str, bool]) -> bool:
+    """Return whether brokers have the queues that clients were told of, and lack the others."""
+    return all(
+        (held.value is not None) == is_there
+        for queue, is_there in told.items()
+        for own_values in held_values.values()
+        if (held := own_values.get((DESTINATIONS, queue))) is not None
+    )
 
 
 async def recall(
@@ -284,10 +318,12 @@ async def _ask(
     names: list[str],
     recorder: Recorder,
     before: Mapping[str, Mapping[Thing, _HeldValue]],
+    queues: Iterable[str],
 ) -> tuple[dict[str, dict[Thing, _HeldValue]], dict[str, str]]:
     """Ask each broker once; return its values and, for silent brokers, the reason.
 
-    A value that a broker also had before keeps the beginning of its earlier span.
+    A value that a broker also had before keeps the beginning of its earlier span. ``queues`` are
+    asked for even if no broker has them.
     """
     answers: dict[str, Mapping[str, Mapping[str, str]]] = {}
     sent: dict[str, int] = {}
@@ -309,7 +345,7 @@ async def _ask(
         for kind, view in kinds.items()
         if kind in system.compared_views
         for key in view
-    }
+    } | {(DESTINATIONS, queue) for queue in queues}
     held_values: dict[str, dict[Thing, _HeldValue]] = {}
     for name, kinds in answers.items():
         held_values[name] = {}

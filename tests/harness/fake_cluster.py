@@ -173,6 +173,9 @@ class FakeWorkload:
     def answered(self):
         return {}
 
+    def answered_queues(self):
+        return {}
+
     async def drain(self, context):
         self.drained = True
 

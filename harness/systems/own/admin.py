@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from broker.admin_client import AdminClient, BrokerRefusedError, Target
 from checkers.schema import TOPIC
-from harness.interface import LIVE, Address, Mirrored, Status, StoredMessage, Takeover
+from harness.interface import LIVE, Address, CommandRefusedError, Mirrored, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
 
 _SUBSCRIPTION: Final = re.compile(rf"({TOPIC}.+?)::(?:.*(?<!\\)\.)?(.+)")
@@ -111,7 +111,8 @@ class AdminClients:
         try:
             return await connection.request(command, arguments)
         except BrokerRefusedError as error:
-            raise BrokerRefusedError(f"{admin} refused {command}: {error}") from error
+            refusal = f"{admin} refused {command}: {error}"
+            raise (CommandRefusedError if error.not_done else BrokerRefusedError)(refusal) from error
 
 
 def stored(message: Mapping[str, Any]) -> StoredMessage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.interface import Dialect, Feed, Temporaries, Topics, Wishes
+from harness.interface import Dialect, Feed, QueueCommands, Temporaries, Topics, Wishes
 from harness.systems.own.configuration import LOGIN, PASSCODE
 from stomp_protocol.client.feed import TOPOLOGY, nodes_by_name
 
@@ -29,6 +29,11 @@ DIALECT: Final = Dialect(
         shared_by=_FORWARDING,
     ),
     temporaries=Temporaries(shared_by=_FORWARDING),
+    queue_commands=QueueCommands(
+        deleting={"remove-messages": True, "remove-consumers": True},
+        policies=_FORWARDING | {"multi-instance"},
+        shared_by=frozenset({"conventional"}),
+    ),
     wishes=Wishes(expires="expiration", lasts=True, delay="AMQ_SCHEDULED_DELAY", priority="priority"),
     feed=Feed(destination=TOPOLOGY.destination, nodes=nodes_by_name),
 )
