@@ -28,7 +28,14 @@ from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.admin_destinations import DestinationCommands
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
-from broker.core.changes import DESTINATION, SUBSCRIPTION, ChangeRefusedError, ChangeUnknownError, Entity, key_of
+from broker.core.changes import (
+    DESTINATION,
+    SUBSCRIPTION,
+    ChangeRefusedError,
+    ChangeUnknownError,
+    Entity,
+    key_of,
+)
 from broker.core.deletion import QueueFillingError, QueueInUseError, delete, demand_deletable
 from broker.core.engine import DemotedError, Engine
 from broker.core.filtering import headers_of

@@ -34,6 +34,10 @@ LASTING_S: Final = (0.3, 3.0)
 """The seconds, lowest and highest, for which a queue that was created is left alone."""
 GONE_S: Final = (0.05, 1.5)
 """The seconds, lowest and highest, until a queue that was deleted is created again."""
+PRESENT_S: Final = (0.3, 2.0)
+AWAY_S: Final = (0.3, 2.0)
+ALL_AWAY: Final = 0.6
+"""The probability that all consumers leave, and not only one."""
 AGAIN_S: Final = 0.3
 """The seconds until a request that was refused is made again."""
 
@@ -148,7 +152,10 @@ class DestinationsLoad(Load):
         return [*self._sending]
 
     def _churns(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Churn]:
-        self._leaving = super()._churns(context, pairs)
+        sets = [pair.consumers for pair in pairs]
+        if self._together(context):
+            sets = [[consumer for consumers in sets for consumer in consumers]]
+        self._leaving = [Absences(consumers, context.random.getrandbits(64)) for consumers in sets]
         return [*self._leaving]
 
     def _besides(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Coroutine[Any, Any, None]]:
@@ -213,6 +220,26 @@ class DestinationsLoad(Load):
                 )
                 stations.append((station.pair, consumer))
         await drain(context, stations, self._unclean_at)
+
+
+class Absences(Churn):
+    """The churn of the consumers of some queues: often all are away, so that messages wait."""
+
+    async def run(self) -> None:
+        """Let one consumer or all of them leave and return, again and again, until cancelled."""
+        chance = self._random
+        while True:
+            await asyncio.sleep(chance.uniform(*PRESENT_S))
+            there = [consumer for consumer in self._stays if consumer.attached.is_set()]
+            if there and chance.random() > ALL_AWAY:
+                there = [chance.choice(there)]
+            for consumer in there:
+                if consumer in self._stays and consumer.attached.is_set():
+                    await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
+            await asyncio.sleep(chance.uniform(*AWAY_S))
+            for consumer in self._consumers:
+                if consumer not in self._stays:
+                    self._stays[consumer] = self._group.create_task(consumer.run())
 
 
 class Administrator:

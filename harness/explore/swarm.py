@@ -384,7 +384,7 @@ def _habits(base: TestSpec, chance: random.Random) -> dict[str, Any]:
     topics, churn = chance.choice(FIELDS["queues"].drawn), chance.choice(FIELDS["churn"].drawn)
     often = [_is_drawn(name, chance) for name in ("queues", "churn", "reuse_transactions")]
     changes: dict[str, Any] = {}
-    if "subscriptions" in named:
+    if named & {"subscriptions", "destinations"}:
         changes |= {"queues": topics} if often[0] else {}
         changes |= {"churn": churn} if often[1] else {}
     if named & _TRANSACTED and often[2]:

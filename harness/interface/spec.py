@@ -222,7 +222,7 @@ class TestSpec(
     queues: Annotated[
         int,
         Field(
-            "Number of queues; for workload subscriptions, topics of each pair",
+            "Number of queues; for workloads subscriptions and destinations, of each pair",
             "--queues",
             least=1,
             drawn=(3, 6),
@@ -274,7 +274,7 @@ class TestSpec(
     churn: Annotated[
         float,
         Field(
-            "Factor for how often subscriptions are left, deleted and created again",
+            "Factor for how often subscriptions and queues are left, deleted and created again",
             "--churn",
             above=0,
             most=100,

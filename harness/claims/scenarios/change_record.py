@@ -2,7 +2,8 @@
 
 The load is the workload ``subscriptions``: durable subscriptions are dropped and made again all the
 time, each at a broker of its topic's pair, and all brokers must have them. Brokers are asked for
-them after the recovery, and those that differ are accused (``diverged``).
+them after the recovery, and those that differ are accused (``diverged``). The load of CV3-load is
+the workload ``destinations``, in which an administrator does the same with queues.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from harness.claims.scenarios.expectations import (
     Changing,
     Converges,
     Expectation,
+    QueuesChange,
     RefusesChange,
 )
 from harness.claims.scenarios.scenario import Scenario
@@ -68,6 +70,27 @@ SCENARIOS: Final = (
         fault("leave", 4.0, None, "c1"),
         allowed=("stuck",),
         besides=(Converges(kind="subscriptions", brokers=("a1", "b1"), least=12),),
+    ),
+    Scenario(
+        id="CV3-load",
+        claim="queues are deleted and created again at all brokers under load while a broker is down: when "
+        "it is back, it has the same queues as the others, and no message of a deleted one",
+        source="SUN",
+        spec=load(
+            "cv3-load",
+            "conventional",
+            16.0,
+            pairs=3,
+            clients=6,
+            rate=60.0,
+            workload="destinations",
+            queues=2,
+            churn=2.0,
+            master="a1",
+        ),
+        schedule=faults(fault("kill", 4.0, 6.0, "c1")),
+        besides=(Converges(kind="queue", brokers=("a1", "b1", "c1"), least=3),),
+        guards=(QueuesChange(window=("kill-1", "heal:kill-1"), least=4),),
     ),
     _row(
         "CV4",

@@ -631,6 +631,33 @@ class RefusesChange(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.broker} refused {count} changes of subscriptions for that reason"
 
 
+class QueuesChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: between two moments queues were created and deleted, at least so many of each."""
+
+    window: tuple[str, str]
+    least: int
+
+    def __str__(self) -> str:
+        return (
+            f"at least {self.least} queues are created and {self.least} deleted between {self.window[0]} and "
+            f"{self.window[1]}"
+        )
+
+    def wrong(self, run: ObservedRun) -> str:
+        """Return what was seen instead; "" if the guard is met."""
+        begin, end = run.between(self.window)
+        created, deleted = (
+            sum(
+                done is not None and done["type"] == "ok" and begin <= row["time"] and done["time"] <= end
+                for row, done in run.operations(f)
+            )
+            for f in ("create", "delete")
+        )
+        if min(created, deleted) >= self.least:
+            return ""
+        return f"only {created} queues were created and {deleted} deleted meanwhile"
+
+
 class Converges(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation that brokers have the same views of a kind after the recovery.
 

@@ -49,6 +49,13 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         fails="c1 did not have change",
     ),
     "CV3-away": _ENDS_FEEDS,
+    "CV3-load": without(
+        "a queue that was deleted and created again keeps its messages at a broker that was down",
+        "broker/core/change_record.py",
+        "            return former.place != change.place\n",
+        "            return change.value is None\n",
+        fails="found resurrected",
+    ),
     "CV3-destinations": without(
         "a destination that was dropped and made again keeps its messages at a broker that was down",
         "broker/core/change_record.py",
