@@ -477,8 +477,8 @@ def _of_control(
         yield _null(index, f, n, "subscription")
     for n in np.flatnonzero(f.are("receive", *OF_QUEUES) & (queue < 0))[:1].tolist():
         yield _null(index, f, n, "queue")
-    lasting = topics | of_temporaries(texts_of(table, "queue"))
-    for n in np.flatnonzero(f.are(*OF_QUEUES) & lasting)[:1].tolist():
+    is_no_queue = topics | of_temporaries(texts_of(table, "queue"))
+    for n in np.flatnonzero(f.are(*OF_QUEUES) & is_no_queue)[:1].tolist():
         cause = f'a {_word(f, n)} of no queue: its name begins with "{TOPIC}" or "{TEMPORARY}"'
         yield Breakage(int(index[n]), cause)
     value = texts_of(table, "value").codes

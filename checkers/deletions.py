@@ -90,9 +90,10 @@ class Deletions:
         """Return whether a broker certainly had all deletes behind it before a row."""
         if any(delete.outcome != "ok" or delete.answered > index for delete in deletes):
             return False
-        known = [delete for delete in deletes if self.knew(run, delete, broker, index)]
+        known_deletes = [delete for delete in deletes if self.knew(run, delete, broker, index)]
         return all(
-            delete in known or any(delete.answered < later.asked for later in known) for delete in deletes
+            delete in known_deletes or any(delete.answered < later.asked for later in known_deletes)
+            for delete in deletes
         )
 
     def owed(self, rows: Rows, places: PlaceTable, sent: Numbers) -> Flags:

@@ -58,7 +58,7 @@ def after_restorations(requests: Sequence[Row], restored: Iterable[tuple[Row, in
     for asked, healed in restored:
         doubted = [
             (r, answer)
-            for r, answer in with_answers(requests)
+            for r, answer in pair_with_answers(requests)
             if (healed is None or r["index"] < healed)
             and (answer is None or (answer["type"] != "fail" and answer["index"] > asked["index"]))
         ]
@@ -72,7 +72,7 @@ def after_restorations(requests: Sequence[Row], restored: Iterable[tuple[Row, in
     return sorted(result, key=lambda r: int(r["index"]))
 
 
-def with_answers(requests: Sequence[Row]) -> Iterator[tuple[Row, Row | None]]:
+def pair_with_answers(requests: Sequence[Row]) -> Iterator[tuple[Row, Row | None]]:
     """Yield each invocation with its answer: the next row of the same process and operation."""
     for n, r in enumerate(requests):
         if r["type"] == "invoke":
@@ -86,7 +86,7 @@ def deletes_of(history: History, queue: str | None) -> list[tuple[Row, Row | Non
     if queue not in history.deletes:
         history.deletes[queue] = [
             (r, answer)
-            for r, answer in with_answers(history.administered.get(queue, []))
+            for r, answer in pair_with_answers(history.administered.get(queue, []))
             if r["f"] == "delete" and (answer is None or answer["type"] != "fail")
         ]
     return history.deletes[queue]
@@ -106,9 +106,10 @@ def survives_deletes(history: History, m: PlainMessage, options: CheckOptions | 
     answers = [answer for _, answer in deletes if answer is not None and answer["type"] == "ok"]
     if len(answers) < len(deletes) or any(answer["index"] > sent for answer in answers):
         return False
-    known = [r for r, answer in deletes if _knew(history, r, answer, _taker(m), sent, options)]
+    known_deletes = [r for r, answer in deletes if _knew(history, r, answer, _taker(m), sent, options)]
     return all(
-        r in known or any(answer is not None and answer["index"] < later["index"] for later in known)
+        r in known_deletes
+        or any(answer is not None and answer["index"] < later["index"] for later in known_deletes)
         for r, answer in deletes
     )
 

@@ -93,6 +93,8 @@ class DestinationsLoad(Load):
     name = "destinations"
     description = "queues that an administrator creates, deletes with their messages, and creates again"
     at_home = True
+    repeats = False
+    """Brokers forget the ids of repeated sends with the queue that is deleted."""
     consumer_kind = DestinationConsumer
 
     _managed: Sequence[ManagedQueue] = ()
@@ -206,13 +208,13 @@ class DestinationsLoad(Load):
         """Consume the messages of all queues, under all their names, on every station."""
         stations = []
         for station in placement.stations(context):
-            known = [name for queue in self._queues_at(station.pair) for name in queue.names]
-            if known:
+            used_names = [name for queue in self._queues_at(station.pair) for name in queue.names]
+            if used_names:
                 consumer = Consumer(
                     context,
                     station.zone,
                     (station.node,),
-                    known,
+                    used_names,
                     self._sessions,
                     prefetch=PREFETCH,
                     hold_s=0.0,
@@ -290,8 +292,8 @@ class Administrator:
     def _nodes(self, queue: ManagedQueue) -> list[str]:
         """Return the brokers that a request about a queue may go to; a node that left is none."""
         pairs = placement.pairs_of(self._context.nodes)
-        own = [node for pair in pairs if queue.home in (None, pair) for node in pairs[pair]]
-        return [node for node in own if node not in self._context.departed] or own
+        brokers = [node for pair in pairs if queue.home in (None, pair) for node in pairs[pair]]
+        return [node for node in brokers if node not in self._context.departed] or brokers
 
     def _record(
         self,

@@ -65,6 +65,8 @@ class Load(abc.ABC):
     """True if its consumers refuse messages, where brokers let them."""
     at_home: ClassVar[bool] = False
     """True if producers and consumers must be at the same pairs, except under ``shared_by``."""
+    repeats: ClassVar[bool] = True
+    """True if sends of unknown outcome may be repeated, where a test asks for it."""
     consumer_kind: ClassVar[type[Consumer]] = Consumer
     queues_least: ClassVar[int] = 1
 
@@ -132,7 +134,8 @@ class Load(abc.ABC):
         pacer = Pacer(context.spec.rate)
         pipeline = self._pipeline or (FULL_SPEED_PIPELINE if full_speed else 1)
         producing = [pair for pair in pairs if pair.producers]
-        pacer.drive(context, self.streams(context, producing), pipeline, context.random)
+        streams = self.streams(context, producing)
+        pacer.drive(context, streams, pipeline, context.random, repeats=self.repeats)
         churns = self._churns(context, [pair for pair in pairs if pair.consumers])
         async with asyncio.TaskGroup() as group:
             stays = [group.create_task(client.run()) for client in clients]

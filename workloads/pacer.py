@@ -46,9 +46,14 @@ class Pacer:
         streams: Sequence[ProducerStream],
         pipeline: int,
         chance: random.Random,
+        *,
+        repeats: bool = True,
     ) -> None:
-        """Make ``pipeline`` slots for each stream; must be called before ``run``."""
-        kind = AgainSlot if context.spec.send_again else Slot
+        """Make ``pipeline`` slots for each stream; must be called before ``run``.
+
+        ``repeats``: sends of unknown outcome are repeated if the test asks for it.
+        """
+        kind = AgainSlot if context.spec.send_again and repeats else Slot
         self._slots = [kind(context, stream, self.on_idle) for stream in streams for _ in range(pipeline)]
         chance.shuffle(self._slots)
         self._idle.extend(self._slots)

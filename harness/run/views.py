@@ -92,18 +92,18 @@ async def look(
         return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    told = test.workload.answered_queues()
+    claims = test.workload.answered_queues()
     low = recorder.now_ns()
     held_values: dict[str, dict[Thing, _HeldValue]] = {}
     rounds = 0
     while True:
         names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
-        held_values, silent = await _ask(test.system, test.admin, names, recorder, held_values, told)
+        held_values, silent = await _ask(test.system, test.admin, names, recorder, held_values, claims)
         rounds += 1
         over = loop.time() >= deadline
         if (
             _agreed(held_values)
-            and _have_queues(held_values, told)
+            and _have_queues(held_values, claims)
             and (not silent or over or rounds == TRIES)
         ):
             break
@@ -114,8 +114,8 @@ async def look(
         for name, own_values in held_values.items():
             if (kind, key) in own_values:
                 _record(recorder, name, kind, key, own_values[kind, key])
-    for queue in sorted(told):
-        _record(recorder, CLIENTS, QUEUE, queue, _HeldValue(_presence(told[queue]), low, recorder.now_ns()))
+    for queue in sorted(claims):
+        _record(recorder, CLIENTS, QUEUE, queue, _HeldValue(_presence(claims[queue]), low, recorder.now_ns()))
         for name, own_values in held_values.items():
             held = own_values.get((DESTINATIONS, queue))
             if held is not None:
@@ -129,11 +129,11 @@ def _presence(is_there: bool) -> str:
     return THERE if is_there else GONE
 
 
-def _have_queues(held_values: Mapping[str, Mapping[Thing, _HeldValue]], told: Mapping[str, bool]) -> bool:
-    """Return whether brokers have the queues that clients were told of, and lack the others."""
+def _have_queues(held_values: Mapping[str, Mapping[Thing, _HeldValue]], claims: Mapping[str, bool]) -> bool:
+    """Return whether brokers have the queues that clients were claims of, and lack the others."""
     return all(
         (held.value is not None) == is_there
-        for queue, is_there in told.items()
+        for queue, is_there in claims.items()
         for own_values in held_values.values()
         if (held := own_values.get((DESTINATIONS, queue))) is not None
     )

@@ -178,6 +178,10 @@ class World:
         self.finishing = False
         self.rich = random.Random(f"{seed} amounts")
         self.kinds["bank"] = self.kinds["transactions"] and seed // 16 % 2 == 1
+        self.deleting = random.Random(f"{seed} deleted queues")
+        self.kinds["deletes"] = (
+            self.kinds["queues"] and not self.kinds["bank"] and self.deleting.random() < 0.3
+        )
         self.kinds["late"] = self.rich.random() < 0.3
 
     # ------------------------------------------------------------------------------------ recording
@@ -523,6 +527,21 @@ class World:
         outcome = yield lambda: self.drop(name)
         self.add(process, outcome, "drop", **told)
 
+    def administrator(self, process: int, queue: str) -> Script:
+        """Make a queue last, or delete it; a queue in use is not deleted."""
+        f = self.deleting.choice(["create", "delete", "delete"])
+        self.add(process, "invoke", f, queue=queue)
+        outcome = yield lambda: self.delete((queue, None)) if f == "delete" else "ok"
+        self.add(process, outcome, f, queue=queue, broker=BROKER)
+
+    def delete(self, name: tuple[str, str | None]) -> str:
+        place = self.places[name]
+        if place.sessions or any(link.bound for link in self.links):
+            return "fail"
+        place.gone = True
+        self.places[name] = Place(name)
+        return "ok"
+
     # ----------------------------------------------------------------------------------------- life
 
     def connect(self) -> Link:
@@ -543,6 +562,10 @@ class World:
         elif self.kinds["pulls"] and (kind < 0.6 or (draining and name == (PULLED, None))):
             self.processes += 1
             script = self.puller(self.processes, link, PULLED, draining=draining)
+        elif not draining and self.kinds["deletes"] and self.deleting.random() < 0.2:
+            self.processes += 1
+            queue = self.deleting.choice([one for one in QUEUES if one != PULLED])
+            script = self.administrator(self.processes, queue)
         elif kind < 0.5 and self.kinds["topics"]:
             self.processes += 1
             script = self.dropper(self.processes, (TOPIC, chance.choice(NAMES)))

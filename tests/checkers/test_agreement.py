@@ -161,3 +161,12 @@ def test_an_innocent_broker_has_temporary_queues_that_live_until_the_drain_is_ov
         ended += any(index < drain for index in drops)
         elsewhere += any(row.get("broker") == "a2" for row in rows)
     assert min(drained, ended, elsewhere) > 3, (drained, ended, elsewhere)
+
+
+def test_an_innocent_broker_deletes_queues_with_messages_that_nobody_gets(monkeypatch):
+    told = Counter((r["f"], r["type"]) for seed in range(200) for r in innocent(seed))
+    assert min(told["delete", "ok"], told["delete", "fail"], told["create", "ok"]) >= 5
+    with monkeypatch.context() as patch:
+        patch.setattr("checkers.reference_subscriptions.survives_deletes", lambda *_: True)
+        accused = {i.name for seed in range(200) for i in reference.find(innocent(seed), PATIENT)}
+    assert "lost" in accused
