@@ -130,7 +130,7 @@ def _presence(is_there: bool) -> str:
 
 
 def _have_queues(held_values: Mapping[str, Mapping[Thing, _HeldValue]], claims: Mapping[str, bool]) -> bool:
-    """Return whether brokers have the queues that clients were claims of, and lack the others."""
+    """Return whether brokers have the queues that clients were told of, and lack the others."""
     return all(
         (held.value is not None) == is_there
         for queue, is_there in claims.items()

@@ -24,9 +24,11 @@ class Cluster:
     The first, the second, then the last for ever; an exception is raised.
     """
 
-    compared_views = ("members", "topology", "groups")
+    compared_views = ("members", "topology", "groups", "destinations")
 
     def __init__(self, **answers):
+        self.claims = {}
+        self.workload = self
         self.answers = {name: list(some) for name, some in answers.items()}
         self.asked = dict.fromkeys(answers, 0)
         self.system = self.environment = self
@@ -38,6 +40,9 @@ class Cluster:
 
     def admin(self, node):
         return self.resolve("admin", node, "admin")
+
+    def answered_queues(self):
+        return self.claims
 
     async def views(self, admin):
         some = self.answers[admin.host]
@@ -102,6 +107,34 @@ def test_brokers_that_agree_are_asked_once():
     assert told(rows) == [("a1", "members", "n", "a1", False), ("b1", "members", "n", "a1", False)]
     assert cluster.asked == {"a1": 1, "b1": 1}
     assert diverged(rows) == []
+
+
+def of_queues(**known):
+    return {"destinations": known}
+
+
+@pytest.mark.parametrize(
+    ("answer", "claims", "accused"),
+    [
+        (of_queues(q="3"), {"q": True}, []),
+        (of_queues(), {"q": False}, []),
+        (of_queues(r="1"), {"q": True}, ["queue q"]),
+        (of_queues(q="3"), {"q": False}, ["queue q"]),
+        (of_queues(q="3"), {}, []),
+        (members(n="a1"), {"q": True}, []),
+    ],
+)
+def test_brokers_have_the_queues_that_an_administrator_was_told_of(answer, claims, accused):
+    cluster = Cluster(a1=[answer], b1=[answer])
+    cluster.claims = claims
+    assert diverged(look(cluster, 0.0)) == accused
+
+
+def test_brokers_are_asked_until_they_have_the_queues_that_were_made():
+    cluster = Cluster(a1=[of_queues(), of_queues(q="3")], b1=[of_queues(), of_queues(q="3")])
+    cluster.claims = {"q": True}
+    assert diverged(look(cluster, LONG_S)) == []
+    assert cluster.asked == {"a1": 2, "b1": 2}
 
 
 def test_brokers_that_will_agree_are_asked_until_they_do():

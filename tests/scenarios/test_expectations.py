@@ -26,6 +26,7 @@ from harness.claims.scenarios.expectations import (
     KeepsKnowing,
     Moved,
     Notices,
+    QueuesChange,
     Refuses,
     RefusesChange,
     Reported,
@@ -337,6 +338,18 @@ def test_refused_changes_of_subscriptions_within_a_window_are_counted():
     assert replace(expected, least=3).wrong(run) == replace(expected, most=0).wrong(run) == words
     assert replace(expected, least=0, most=0, broker="c1").wrong(run) == ""
     assert replace(expected, least=0, window=("kill-1", "heal")).wrong(run)
+
+
+def test_queues_that_change_within_a_window_are_counted():
+    guard = QueuesChange(window=REFUSES.window, least=1)
+    assert str(guard) == "at least 1 queues are created and 1 deleted between quiesce-1 and heal:quiesce-1"
+    inside = change("create", 3), change("delete", 4)
+    assert guard.wrong(seen(QUIET[0], *inside, QUIET[1])) == ""
+    words = "only 1 queues were created and 0 deleted meanwhile"
+    refused = change("create", 3), change("delete", 4, "no master")
+    assert guard.wrong(seen(QUIET[0], *refused, QUIET[1])) == words
+    assert guard.wrong(seen(QUIET[0], inside[0], QUIET[1], change("delete", 6))) == words
+    assert guard.wrong(seen(*inside))
 
 
 def view(broker, key, value, kind="subscriptions"):
