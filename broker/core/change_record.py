@@ -163,7 +163,9 @@ class ChangeRecord:
         head = self.head
         assert head is not None, "a change without a record"
         assert head.keeps, "a change of a record that another broker keeps"
-        change = Change(head.incarnation, head.sequence + 1, request, kind, key, value)
+        former = self.changes.get((kind, key))
+        dropped = 0 if former is None else former.sequence if former.value is None else former.dropped
+        change = Change(head.incarnation, head.sequence + 1, request, kind, key, value, dropped)
         requests = {**head.requests, request.asker: (request.life, request.number, change.sequence)}
         self._write(msgspec.structs.replace(head, sequence=change.sequence, requests=requests), (change,))
         return change
@@ -284,18 +286,25 @@ class ChangeRecord:
     def _ends(self, queue: Queue, change: Change) -> bool:
         """Return whether a change ends the queue that is here under its key.
 
-        A queue that clients made before becomes the destination. The same of a subscription, if
-        it is what the change makes.
+        A queue that clients made before becomes the destination, unless it was dropped since this
+        broker had the last changes. The same of a subscription, if it is what the change makes.
         """
         former = self.changes.get(change.entity)
         if former is not None and former.value is not None:
             return former.place != change.place
         if change.kind == DESTINATION:
-            return False
+            return self._missed_drop(change)
         if change.value is None:
             return True
         subscription = queue.subscription
         return subscription is None or not subscription.is_as(decode_subscription(change.value.encode()))
+
+    def _missed_drop(self, change: Change) -> bool:
+        """Return whether a destination was dropped since this broker had the last changes."""
+        head = self.head
+        if change.value is None:
+            return True
+        return head is not None and head.incarnation == change.incarnation and change.dropped > head.sequence
 
     def _mark(self, changes: Iterable[Change]) -> None:
         """Let queues know by which changes they were made."""

@@ -39,6 +39,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
 
     ``incarnation`` and ``sequence`` are its place in the record. The ``value`` of a subscription is
     what it is, as JSON; a destination has none, so that its value is "". None: it was dropped.
+    ``dropped`` is the number of the latest drop of that entity before this change; 0: there is
+    none, or it is forgotten. A member that missed it has a queue of before the drop.
     """
 
     incarnation: str
@@ -47,6 +49,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True):
     kind: Kind
     key: str
     value: str | None
+    dropped: Sequence64 = 0
 
     @property
     def entity(self) -> Entity:
