@@ -1,8 +1,8 @@
 """``jepsen-run``: the command line.
 
-Why so strict about exit statuses: a nightly job reads nothing else. 0 valid, 1 invalid, 2 unknown,
-254 wrong usage, 255 a bug of ours, 130 interrupted; a batch exits with the gravest (1 before 255
-before 254 before 2).
+A nightly job reads only the exit status: 0 valid, 1 invalid, 2 unknown, 254 wrong usage, 255 a bug
+of jepsen-run, 130 interrupted. A command that judges several runs exits with the most serious
+status of them: 1 before 255 before 254 before 2.
 """
 
 from __future__ import annotations

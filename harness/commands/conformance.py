@@ -20,9 +20,10 @@ from harness.commands import options
 def conformance_command(
     system: str | None, policy: str | None, environment: str, pairs: int, root: Path, as_json: bool
 ) -> int:
-    """Check whether brokers behave as their system's class states.
+    """Check whether brokers behave as jepsen-run assumes.
 
-    No faults are injected. The output has one row for each statement.
+    The Python class of a system states how its brokers behave. No faults are
+    injected. The output has one row for each statement of the class.
     """
     from harness.run import conform  # noqa: PLC0415 - imports every part; errors of usage need none
 

@@ -17,7 +17,7 @@ from harness.interface import UsageError
 @options.listed(
     "--finding",
     "findings",
-    "Findings that must all occur, separated by commas [those of PATH; in the simulation its first].",
+    "Findings that must all occur, separated by commas [those of PATH; in the simulation its first one].",
 )
 @click.option(
     "--need",

@@ -19,10 +19,11 @@ class Fault(
     comes, the fault is not injected, and the run is unknown. ``duration_s`` None lasts to the end
     of the load, when everything is healed.
 
-    ``target`` is a role ("live", "backup"), a count ("one", "minority", "majority", "all") or names
-    ("a1", "a1,b1"). Or it is a part that a broker plays by what was logged last ("taker", "source",
-    "claimant"; "rivals" are all other lives). Roles and parts are resolved when the fault begins,
-    and the history says to which nodes.
+    ``target`` is a role ("live" or "backup" of one pair, "lives" or "backups" of all), a count
+    ("one", "minority", "majority", "all"), the "master-broker" of a conventional cluster, or names
+    of nodes ("a1", "a1,b1"). Or it is a part that a broker played last, by the brokers' logs:
+    "taker", "source" or "claimant"; "rivals" are all live brokers but the claimant. Roles and parts
+    are resolved when the fault begins, and the history says to which nodes.
     """
 
     kind: str

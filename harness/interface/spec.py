@@ -157,9 +157,10 @@ class TestSpec(
     client_brokers: Annotated[
         tuple[str, ...],
         Field(
-            "Nodes whose addresses every client has at its start, separated by commas; it may use any broker",
+            "Nodes whose addresses every client knows at its start, separated by commas; a client may later "
+            "use any broker",
             "--client-brokers",
-            "those of the client's pair, and it uses no others",
+            "the nodes of the client's pair; a client uses no others",
         ),
     ] = ()
     client_order: Annotated[
@@ -205,9 +206,9 @@ class TestSpec(
     client_handler: Annotated[
         str,
         Field(
-            "Node that a failure handler of each client chooses when it loses its broker",
+            "Node that each client's failure handler chooses when the client loses its broker",
             "--client-handler",
-            "there is no handler",
+            "no handler",
         ),
     ] = ""
     client_feed: Annotated[
@@ -355,7 +356,9 @@ class TestSpec(
         float,
         Field("Seconds from the end of a fault to the start of the next", "--interval", least=0),
     ] = 8.0
-    duration_s: Annotated[float, Field("Seconds a fault lasts", "--duration", least=SHORTEST_FAULT_S)] = 6.0
+    duration_s: Annotated[
+        float, Field("Seconds that a fault lasts", "--duration", least=SHORTEST_FAULT_S)
+    ] = 6.0
     shapes: Annotated[
         tuple[str, ...],
         Field(
@@ -367,7 +370,8 @@ class TestSpec(
     targets: Annotated[
         tuple[str, ...],
         Field(
-            "Targets of node faults, separated by commas: live, backup, one, minority, majority, all",
+            "Targets of node faults, separated by commas: names of nodes (a1), or live, lives, backup, "
+            "backups, one, minority, majority, all, master-broker",
             "--target",
             "each fault's default",
         ),
@@ -403,8 +407,8 @@ class TestSpec(
     select_by_pair: Annotated[
         bool,
         Field(
-            "Consumers of one pair all select the same messages of queues, also in a drain at named nodes; "
-            "those of the next pair select the others",
+            "All consumers of one pair select the same messages of queues, also in a drain with drain-at; "
+            "the consumers of the next pair select the others",
             "--select-by-pair",
         ),
     ] = False
