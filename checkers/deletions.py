@@ -17,9 +17,11 @@ A broker that cannot be reached learns of a ``delete`` later. When it certainly 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -103,11 +105,17 @@ class Deletions:
         """
         result = np.ones(rows.messages, dtype=bool)
         at = np.flatnonzero(places.deleted()[rows.place[rows.first_row]])
+        result[at[sent[at] == NONE]] = False
         taker = _takers(rows)
-        for life in at.tolist():
+        alike: dict[tuple[Queue, str | None], list[int]] = defaultdict(list)
+        for life in at[sent[at] != NONE].tolist():
             run, queue, _ = places.named[rows.place[rows.first_row[life]]]
-            deletes = self.histories[run, queue or ""]
-            result[life] = sent[life] != NONE and self._is_over(run, deletes, taker[life], int(sent[life]))
+            alike[(run, queue or ""), taker[life]].append(life)
+        for ((run, queue), broker), lives in alike.items():
+            is_over = partial(self._is_over, run, self.histories[run, queue], broker)
+            lives.sort(key=lambda life: int(sent[life]))
+            # What a broker has behind it stays behind it: the first message that is owed tells.
+            result[lives[: bisect_left(lives, True, key=lambda life: is_over(int(sent[life])))]] = False
         return result
 
     def shown_again(self, rows: Rows, places: PlaceTable, over: Numbers, ends: Ends) -> Numbers | None:
