@@ -84,6 +84,7 @@ KINDS: Final = (
     FaultKind("pause", "votes", ("paused",), "a broker stands still"),
     FaultKind("takeover", "pair", ("taken over by",), "a broker is replaced"),
     FaultKind("quiesce", "pair", ("QUIESCING", "QUIESCE_COMPLETE"), "a broker takes in no clients"),
+    FaultKind("administer", "none", ("done",), "brokers serve while they do an administrator's commands"),
     FaultKind("partition", "votes", ("lost",), "brokers or clients do not hear each other"),
     FaultKind("stall", "votes", ("lost",), "brokers or clients do not hear each other"),
     FaultKind("slow", "votes", ("slow", "lossy"), "brokers or clients hear each other late"),

@@ -52,27 +52,24 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
     began_s = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
         for place, fault in enumerate(schedule.faults, 1):
-            life = _Life(
-                Injection(f"{fault.kind}-{place}", fault, Impact(fault.target, fault.shape), actions),
-                context,
-                # Each fault has a generator of its own, so that its choices do not depend on when
-                # another fault begins.
-                random.Random(context.random.getrandbits(64)),
-            )
+            # Each fault has a generator of its own, so that its choices do not depend on when
+            # another fault begins.
+            chance = random.Random(context.random.getrandbits(64))
+            impact = Impact(fault.target, fault.shape)
+            life = _Life(Injection(f"{fault.kind}-{place}", fault, impact, actions, chance), context)
             group.create_task(life.run(began_s), name=f"fault {life.label}")
 
 
 class _Life:
     """The life of a fault, from its beginning to its healing."""
 
-    def __init__(self, injection: Injection, context: NemesisContext, chance: random.Random) -> None:
+    def __init__(self, injection: Injection, context: NemesisContext) -> None:
         self.label = injection.label
         self._injection = injection
         self._fault = injection.fault
         self._actions = injection.actions
         self._kind: Kind = registry.get(injection.fault.kind)
         self._context = context
-        self._random = chance
         self._lost: str | None = None
         self._begun = False
 
@@ -112,7 +109,9 @@ class _Life:
         """Inject the fault, observe and record it; return False if it could not be injected."""
         fault, kind, context = self._fault, self._kind, self._context
         parts = {} if context.events is None else dict(context.events.parts())
-        situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random, parts)
+        situation = Situation(
+            context.nodes, context.zones, dict(context.roles()), self._injection.random, parts
+        )
         try:
             self._injection.impact = kind.plan(fault, situation)
         except CannotBeginError as error:

@@ -175,13 +175,20 @@ class FaultActions:
 
 @dataclass(slots=True)
 class Injection:
-    """A fault while it is carried out; ``label`` is its name among those of its test."""
+    """A fault while it is carried out; ``label`` is its name among those of its test.
+
+    ``random`` is the fault's own generator. ``work`` goes on while the fault lasts, if its kind
+    began any, and ``outcomes`` has what became of each command of that work, by node.
+    """
 
     label: str
     fault: Fault
     impact: Impact
     actions: FaultActions
+    random: random.Random = field(default_factory=lambda: random.Random(0))
     lease: str | None = None
+    work: asyncio.Task[None] | None = None
+    outcomes: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Kind(ABC):

@@ -7,6 +7,7 @@ from typing import Final
 
 from harness.interface import UsageError
 from nemesis.admin import AdminTakeover, Quiesce
+from nemesis.administer import Administer
 from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.datagram import DatagramDuplicate, DatagramLoss, DatagramReorder
@@ -55,6 +56,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         AdminTakeover(),
         Quiesce(),
         SwitchOver(),
+        Administer(),
         Hook(),
     )
 }

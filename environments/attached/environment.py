@@ -62,7 +62,9 @@ class AttachedEnvironment(RealEnvironment):
         answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
         answers |= dict.fromkeys(("stop", "destroy-data", "copy-data", "power-loss"), _OURS)
         answers |= dict.fromkeys(("clock-skew", "clock-step", "clock-rate", "clock-strobe"), _NO_CLOCKS)
-        answers |= dict.fromkeys(("late-start", "reconfigure", "takeover", "quiesce"), _NO_COMMANDS)
+        answers |= dict.fromkeys(
+            ("late-start", "reconfigure", "takeover", "quiesce", "administer", "restore-record"), _NO_COMMANDS
+        )
         answers |= {
             name: _lack(name) if hooks is not None and name not in hooks else "" for name in PROCESS_HOOKS
         }

@@ -144,7 +144,7 @@ def test_a_late_start_says_whom_it_suspends_and_for_how_long():
         (
             spec("kil"),
             plan(3),
-            'unknown nemesis "kil": did you mean "kill"? there are clock-rate,',
+            'unknown nemesis "kil": did you mean "kill"? there are administer,',
         ),
         (spec("partition", shapes=("halfs",)), plan(3), 'unknown shape "halfs": did you mean "halves"?'),
         (spec("partition", shapes=("majorities-ring",)), plan(2), "needs at least 5 nodes, there are 4"),

@@ -86,7 +86,7 @@ class Conventional(Policy):
     traits = (_HOMES,)
     events = _EVENTS
     has_master = True
-    commands = ("reload",)
+    commands = ("create", "delete", "reload", "compact-record", "backup-record")
     description = "brokers that each keep what they took, and serve consumers at the others (Sun MQ)"
     configured = (CONFIGURED,)
     machines = (store.NAME,)
