@@ -2,10 +2,6 @@
 
 They look after the change record of a conventional cluster, which its master broker keeps (SUN,
 "Managing the Configuration Change Record": imqbrokerd -backup and -restore).
-
-A restored record is a new incarnation: changes were made after the backup, perhaps, that it lacks,
-and members that have them must drop them. It is stored beside the record that the master has, and
-takes its place when the master starts.
 """
 
 from __future__ import annotations
@@ -25,14 +21,13 @@ import msgspec
 
 from broker.admin_client import BrokerRefusedError, Target, ask
 from broker.config import BrokerConfig, load
-from broker.core.changes import Backup, Head
-from broker.core.message import CHANGE_HEAD, RESTORED
+from broker.core.changes import Backup
+from broker.core.restoration import store_backup
 from broker.masking import MaskError
 from broker.seams import real_seams
 from broker.start_error import StartError
 from broker.storage.directory import DirectoryVolume
 from broker.storage.entries import EntryStore
-from broker.storage.entry import ADD, DELETE, Operation
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
 from broker.storage.records import Record
@@ -145,32 +140,9 @@ def _read(file: Path) -> Backup:
 
 async def _restore(config: BrokerConfig, backup: Backup) -> None:
     """Store a backup beside the record in the journal of a broker that does not run."""
+    incarnation = f"{config.broker.name}-{secrets.token_hex(6)}"
     async with _own_journal(config) as (journal, records):
-        heads = [
-            msgspec.msgpack.decode(record.data, type=Head) for record in records if record.kind == CHANGE_HEAD
-        ]
-        former = [
-            msgspec.msgpack.decode(record.data, type=Backup).head
-            for record in records
-            if record.kind == RESTORED
-        ]
-        pending = [record.id for record in records if record.kind == RESTORED]
-        ancestors = dict.fromkeys(
-            incarnation
-            for head in (backup.head, *heads, *former)
-            for incarnation in (*head.ancestors, head.incarnation)
-            if incarnation
-        )
-        head = msgspec.structs.replace(
-            backup.head,
-            incarnation=f"{config.broker.name}-{secrets.token_hex(6)}",
-            ancestors=tuple(ancestors),
-            keeps=True,
-        )
-        data = msgspec.msgpack.encode(Backup(head, backup.changes))
-        operations = [Operation(DELETE, RESTORED, record_id) for record_id in pending]
-        journal.append([*operations, Operation(ADD, RESTORED, journal.next_id(), data)])
-        await journal.flush()
+        await store_backup(journal, records, backup, incarnation)
 
 
 @contextlib.asynccontextmanager
