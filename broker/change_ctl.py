@@ -22,7 +22,7 @@ import msgspec
 from broker.admin_client import BrokerRefusedError, Target, ask
 from broker.config import BrokerConfig, load
 from broker.core.changes import Backup
-from broker.core.restoration import store_backup
+from broker.core.restoration import decode_backup, store_backup
 from broker.masking import MaskError
 from broker.seams import real_seams
 from broker.start_error import StartError
@@ -49,7 +49,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 def backup_record(obj: tuple[Target, bool], file: Path) -> None:
     """Write the change record of the cluster to FILE; the master broker must be asked."""
     answer = asyncio.run(ask(obj[0], "backup-record"))
-    backup = msgspec.convert(answer["record"], Backup)
+    backup = decode_backup(answer["record"])
     record = msgspec.json.encode(backup)
     content = msgspec.json.encode(BackupFile(FORMAT, google_crc32c.value(record), msgspec.Raw(record)))
     new_file = file.with_name(f"{file.name}.new")

@@ -79,6 +79,7 @@ KINDS: Final = (
     FaultKind("leave", "votes", (GONE,), "a broker has left", for_good=True),
     FaultKind("switch-over", "votes", (GONE,), "a broker is down"),
     FaultKind("late-start", "votes", (GONE,), "a broker is down"),
+    FaultKind("restore-record", "votes", (GONE,), "all brokers are down"),
     FaultKind("copy-data", "pair", (GONE,), "a broker has the data of another one"),
     FaultKind("reconfigure", "pair", (GONE,), "a pair of two slaves waits for a master"),
     FaultKind("pause", "votes", ("paused",), "a broker stands still"),

@@ -38,6 +38,27 @@ POLL_S: Final = 0.2
 SILENT: Final = "no answer"
 
 
+async def ask(
+    actions: FaultActions,
+    node: str,
+    command: str,
+    patience_s: float = COMMAND_PATIENCE_S,
+    **arguments: Any,
+) -> Mapping[str, Any]:
+    """Send a command to a node's admin port, and return the answer.
+
+    Raises InfrastructureError, with the node's name, when the node refuses or does not answer in
+    time.
+    """
+    try:
+        async with asyncio.timeout(patience_s):
+            return await actions.administer(node, command, arguments)
+    except TimeoutError:
+        raise InfrastructureError(f"{node} has not answered {command} within {patience_s:g} s") from None
+    except OSError as error:
+        raise InfrastructureError(f"{node} did not do {command}: {error}") from None
+
+
 class AdminKind(NodeKind):
     """A kind of fault that is a command to brokers that share a database."""
 
@@ -50,34 +71,13 @@ class AdminKind(NodeKind):
             return ""
         return "only brokers of a high-availability cluster know this command: use --policy ha-database"
 
-    async def ask(
-        self,
-        actions: FaultActions,
-        node: str,
-        command: str,
-        patience_s: float = COMMAND_PATIENCE_S,
-        **arguments: Any,
-    ) -> Mapping[str, Any]:
-        """Send a command to a node's admin port, and return the answer.
-
-        Raises InfrastructureError, with the node's name, when the node refuses or does not answer
-        in time.
-        """
-        try:
-            async with asyncio.timeout(patience_s):
-                return await actions.administer(node, command, arguments)
-        except TimeoutError:
-            raise InfrastructureError(f"{node} has not answered {command} within {patience_s:g} s") from None
-        except OSError as error:
-            raise InfrastructureError(f"{node} did not do {command}: {error}") from None
-
     async def member(self, actions: FaultActions, asked: str, node: str) -> Mapping[str, Any] | None:
         """Return the row of ``node`` in the store, as the node ``asked`` reads it.
 
         None where there is no such row, or no answer.
         """
         try:
-            rows = (await self.ask(actions, asked, "members"))["members"]
+            rows = (await ask(actions, asked, "members"))["members"]
         except InfrastructureError:
             return None
         return next((row for row in rows if row["broker-id"] == node), None)
@@ -119,7 +119,7 @@ class AdminTakeover(AdminKind):
     async def begin(self, injection: Injection) -> str | None:
         """Command the takeovers one after the other, by force: victims may be alive."""
         for victim in injection.impact.nodes:
-            await self.ask(
+            await ask(
                 injection.actions,
                 injection.impact.by,
                 "takeover",
@@ -134,7 +134,7 @@ class AdminTakeover(AdminKind):
         taker = impact.by
         seen = {}
         try:
-            taken: Sequence[str] = (await self.ask(actions, taker, "status")).get("taken-over", ())
+            taken: Sequence[str] = (await ask(actions, taker, "status")).get("taken-over", ())
         except InfrastructureError:
             taken = ()
         for victim in impact.nodes:
@@ -162,7 +162,7 @@ class Quiesce(AdminKind):
     async def begin(self, injection: Injection) -> str | None:
         """Command all nodes of the fault to quiesce."""
         for node in injection.impact.nodes:
-            await self.ask(injection.actions, node, "quiesce")
+            await ask(injection.actions, node, "quiesce")
         return None
 
     async def end(self, injection: Injection) -> None:
@@ -183,7 +183,7 @@ class Quiesce(AdminKind):
             if row is not None and row["state"] not in self.seen_as:
                 return
             try:
-                await self.ask(actions, node, "unquiesce")
+                await ask(actions, node, "unquiesce")
             except InfrastructureError:
                 if loop.time() > deadline:
                     raise

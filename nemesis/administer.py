@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.admin import AdminKind
+from nemesis.admin import AdminKind, ask
 from nemesis.kind import CannotBeginError, Impact, Injection, Option, Situation, one_of
 from nemesis.target import resolve_target
 
@@ -144,7 +144,7 @@ class Administer(AdminKind):
     async def _give(self, injection: Injection, node: str, command: str, **arguments: Any) -> None:
         """Give a broker a command, and note what became of it; a refusal is no error."""
         try:
-            await self.ask(injection.actions, node, command, **arguments)
+            await ask(injection.actions, node, command, **arguments)
         except InfrastructureError as error:
             injection.outcomes[node].append(str(error))
         else:

@@ -48,7 +48,9 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
     A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in
     force before it ends.
     """
-    actions = FaultActions(context.environment, context.stop_cleanly, context.administer)
+    actions = FaultActions(
+        context.environment, context.stop_cleanly, context.administer, context.restore_record
+    )
     began_s = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
         for place, fault in enumerate(schedule.faults, 1):

@@ -151,6 +151,7 @@ class FaultActions:
     environment: Environment
     stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
     administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+    restore_record: Callable[[str, Mapping[str, Any]], Awaitable[None]]
     down: dict[str, set[str]] = field(default_factory=dict)
     _starting: dict[str, asyncio.Lock] = field(default_factory=dict)
 

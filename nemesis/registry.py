@@ -18,6 +18,7 @@ from nemesis.link import Partition, SlowLink, StallLink
 from nemesis.near import near
 from nemesis.nfs import NfsDisconnect, NfsRestart, NfsStall
 from nemesis.node import CopyData, Destroy, Kill, LateStart, Leave, Pause, Reconfigure, Stop
+from nemesis.restore_record import RestoreRecord
 from nemesis.switch_over import SwitchOver
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -57,6 +58,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Quiesce(),
         SwitchOver(),
         Administer(),
+        RestoreRecord(),
         Hook(),
     )
 }

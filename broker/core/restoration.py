@@ -8,6 +8,7 @@ takes its place when the master starts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,11 @@ from broker.core.message import CHANGE_HEAD, RESTORED
 from broker.storage.entries import EntryStore
 from broker.storage.entry import ADD, DELETE, Operation
 from broker.storage.records import Record
+
+
+def decode_backup(record: Any) -> Backup:
+    """Return the backup in an answer to the command "backup-record"."""
+    return msgspec.convert(record, Backup)
 
 
 async def store_backup(

@@ -17,6 +17,7 @@ from environments.labels import new_run_id
 from environments.real_environment import SIMULATED_ONLY, RealEnvironment
 from harness.interface import (
     Address,
+    DataEdit,
     Effect,
     InfrastructureError,
     Link,
@@ -60,7 +61,7 @@ class AttachedEnvironment(RealEnvironment):
         hooks = None if self._cluster is None else {hook.name for hook in self._cluster.hook}
         others = hooks is None or hooks - set(PROCESS_HOOKS)
         answers = dict.fromkeys(("cut", "reset", "slow", "stall"), _NO_LINKS)
-        answers |= dict.fromkeys(("stop", "destroy-data", "copy-data", "power-loss"), _OURS)
+        answers |= dict.fromkeys(("stop", "destroy-data", "copy-data", "edit-data", "power-loss"), _OURS)
         answers |= dict.fromkeys(("clock-skew", "clock-step", "clock-rate", "clock-strobe"), _NO_CLOCKS)
         answers |= dict.fromkeys(
             ("late-start", "reconfigure", "takeover", "quiesce", "administer", "restore-record"), _NO_COMMANDS
@@ -130,6 +131,11 @@ class AttachedEnvironment(RealEnvironment):
     async def copy_data(self, source: str, node: str) -> None:
         """Raise UsageError: an attached cluster is not changed."""
         raise UsageError(f"{node} from {source}: {_OURS}")
+
+    async def edit_data(self, node: str, edit: DataEdit) -> None:
+        """Raise UsageError: an attached cluster is not changed."""
+        del edit
+        raise UsageError(f"{node}: {_OURS}")
 
     async def reconfigure(self, node: str, configured: str) -> None:
         """Raise UsageError: an attached cluster is not changed."""

@@ -34,6 +34,7 @@ from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvi
 from harness.interface import (
     DATABASE,
     Address,
+    DataEdit,
     Effect,
     InfrastructureError,
     Layout,
@@ -89,7 +90,9 @@ class LocalEnvironment(RealEnvironment):
 
         A link can hold, delay or reset a stream, but not lose single packets.
         """
-        can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data", "copy-data"), "")
+        can = dict.fromkeys(
+            (*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data", "copy-data", "edit-data"), ""
+        )
         return {
             **can,
             **SIMULATED_ONLY,
@@ -191,6 +194,15 @@ class LocalEnvironment(RealEnvironment):
         data = self._home(node) / "data"
         await asyncio.to_thread(clear, data)
         await asyncio.to_thread(shutil.copytree, self._home(source) / "data", data, dirs_exist_ok=True)
+
+    async def edit_data(self, node: str, edit: DataEdit) -> None:
+        """Edit the files of a stopped node's data directory; see `Environment.edit_data`."""
+        if await self.running(node):
+            raise UsageError(f"{node} is running: its data can be edited only when it is stopped")
+        data = self._home(node) / "data"
+        files = await edit(await asyncio.to_thread(_read_files, data))
+        await asyncio.to_thread(clear, data)
+        await asyncio.to_thread(_write_files, data, files)
 
     async def inject(
         self,
@@ -331,3 +343,20 @@ class LocalEnvironment(RealEnvironment):
         if self._agent is None:
             raise InfrastructureError("nothing is deployed (any more)")
         return self._agent
+
+
+def _read_files(directory: Path) -> dict[str, bytes]:
+    """Return the files below a directory, by path."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files below a directory, by path."""
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -39,6 +39,7 @@ from environments.proxied_links import Routes
 from environments.real_environment import DIRECT_PORTS, SIMULATED_ONLY, RealEnvironment
 from harness.interface import (
     Address,
+    DataEdit,
     Effect,
     InfrastructureError,
     Layout,
@@ -50,7 +51,7 @@ from harness.interface import (
     UsageError,
 )
 
-NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data", "copy-data")
+NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data", "copy-data", "edit-data")
 _STREAMS_TOO: Final = "netem would hit connections, too; use --environment simulation"
 LOG_POLL_S: Final = 0.2
 
@@ -275,6 +276,19 @@ class MachinesEnvironment(RealEnvironment):
         target = self._node(node)
         async with target.lock:
             await self._deployment.in_thread(target.copy_data, self._node(source))
+
+    async def edit_data(self, node: str, edit: DataEdit) -> None:
+        """Edit the data of a node; see `Environment.edit_data`.
+
+        A killed machine is started for this, without its broker.
+        """
+        if await self.running(node):
+            raise UsageError(f"{node} is running: its data can be edited only when it is stopped")
+        target = self._node(node)
+        files = await edit(await self._deployment.in_thread(target.read_data))
+        await self.destroy_data(node)
+        async with target.lock:
+            await self._deployment.in_thread(target.write_data, files)
 
     # ---- faults
 

@@ -136,16 +136,24 @@ class Node:
 
     def copy_data(self, source: Node) -> None:
         """Write the files that a node's stopped broker has on disk to this node's disk. Blocks."""
-        archive = source.machine.fetch(source.layout.data)
+        self.write_data(source.read_data())
+
+    def read_data(self) -> dict[str, bytes]:
+        """Return the files that the node's stopped broker has on disk, by path. Blocks."""
+        archive = self.machine.fetch(self.layout.data)
         if not archive:  # no broker has ever run there
-            return
+            return {}
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            files = {
+            return {
                 posixpath.normpath(member.name): file.read()
                 for member in tar
                 if (file := tar.extractfile(member)) is not None
             }
-        self.machine.put(self.layout.data, files)
+
+    def write_data(self, files: Mapping[str, bytes]) -> None:
+        """Write files to the disk of the node's stopped broker. Blocks."""
+        if files:
+            self.machine.put(self.layout.data, files)
 
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """Send a request to the agent, and return its answer.

@@ -36,6 +36,7 @@ from environments.simulation.stores import SimulatedStores
 from environments.simulation.world import World
 from harness.interface import (
     Address,
+    DataEdit,
     Disk,
     Effect,
     InfrastructureError,
@@ -71,6 +72,7 @@ PRIMITIVES: Final = (
     "stop",
     "destroy-data",
     "copy-data",
+    "edit-data",
 )
 
 _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
@@ -305,6 +307,12 @@ class SimulationEnvironment:
             if await self.running(name):
                 raise UsageError(f"{name} is running: data can be copied only while both brokers are stopped")
         self._disks[node].restore(self._disks[source].image())
+
+    async def edit_data(self, node: str, edit: DataEdit) -> None:
+        """Edit the files on a stopped node's disk; see `Environment.edit_data`."""
+        if await self.running(node):
+            raise UsageError(f"{node} is running: its data can be edited only when it is stopped")
+        self._disks[node].restore(await edit(self._disks[node].image()))
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """Wait for new log lines, which come at the virtual instant in which they are logged.

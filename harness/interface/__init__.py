@@ -12,7 +12,16 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 from checkers.schema import TEMPORARY as TEMPORARY
 from checkers.schema import TOPIC as TOPIC  # workloads use it through the interface
 from harness.interface.dialect import Dialect, QueueCommands, Temporaries, Topics, Wishes
-from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
+from harness.interface.environment import (
+    DataEdit,
+    Effect,
+    Environment,
+    Observer,
+    Selective,
+    T,
+    Telling,
+    WithServices,
+)
 from harness.interface.errors import CommandRefusedError, InfrastructureError, UsageError
 from harness.interface.in_process import Disk, DiskCondition, DiskDamage, InProcess, InProcessResources
 from harness.interface.nemesis import Events, NemesisContext
@@ -41,6 +50,7 @@ from harness.interface.system import (
     Portable,
     Prepared,
     Provision,
+    Recorded,
     Released,
     Runtime,
     Secretive,

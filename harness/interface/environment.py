@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -15,6 +15,9 @@ from harness.interface.status import Status
 from harness.interface.system import System
 
 T = TypeVar("T")
+
+DataEdit = Callable[[Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]
+"""A function that returns new files for given ones, both by path."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,10 +38,10 @@ class Environment(Protocol):
     ``renew``, so that a killed harness leaves nothing broken. ``supports`` maps each fault
     primitive to "" (can) or the reason it cannot. Primitives: "cut" "reset" "slow" "stall"
     "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
-    "destroy-data" "copy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full"
-    "disk-error" "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate" "clock-strobe"
-    (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
-    "database-stall" "database-restart" "database-disconnect" (their database).
+    "destroy-data" "copy-data" "edit-data" "power-loss" (nodes), "disk-slow" "disk-stall"
+    "disk-full" "disk-error" "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate"
+    "clock-strobe" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared
+    directories), "database-stall" "database-restart" "database-disconnect" (their database).
     """
 
     name: str
@@ -118,6 +121,14 @@ class Environment(Protocol):
 
         Raises UsageError while one of the two runs. An environment that cannot do it says so in
         ``supports``, by the primitive "copy-data".
+        """
+        ...
+
+    async def edit_data(self, node: str, edit: DataEdit) -> None:
+        """Replace the files of a stopped node's own data, by path, by what ``edit`` makes of them.
+
+        Raises UsageError while its broker runs. An environment that cannot do it says so in
+        ``supports``, by the primitive "edit-data".
         """
         ...
 

@@ -47,6 +47,12 @@ class NemesisContext(msgspec.Struct, kw_only=True):
 
     Raises OSError, and InfrastructureError if the system's brokers take no commands.
     """
+    restore_record: Callable[[str, Mapping[str, Any]], Awaitable[None]]
+    """Restores a backup of the change record in the data of a node whose broker does not run.
+
+    The backup is a broker's answer to "backup-record". Raises UsageError while the broker runs, and
+    InfrastructureError if the system's brokers keep no such record.
+    """
     in_force: dict[str, str] = msgspec.field(default_factory=dict)
     """The description of each fault in force, by lease or fault label, for the live display."""
     events: Events | None = None

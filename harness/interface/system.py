@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -157,8 +158,8 @@ class System(Protocol):
 
     Abilities that only some systems have are protocols of their own: ``Cautioning``, ``Chaining``,
     ``InProcess``, ``Installed``, ``Nameless``, ``Mirroring``, ``Portable``, ``Prepared``,
-    ``Released``, ``Steered``, ``Viewed``. Ours is the first system; nothing outside its folder and
-    ``broker/`` may assume it is the only one.
+    ``Recorded``, ``Released``, ``Steered``, ``Viewed``. Ours is the first system; nothing outside
+    its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
@@ -357,6 +358,20 @@ class Steered(Protocol):
         """Give a broker a command, and return its answer.
 
         Raises OSError if nothing answers or the broker refuses, with its reason.
+        """
+        ...
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A system whose clusters keep a record of changes, which can be restored from a backup."""
+
+    async def restore_record(
+        self, node: str, backup: Mapping[str, Any], chance: random.Random, data: Mapping[str, bytes]
+    ) -> Mapping[str, bytes]:
+        """Return the files of a stopped master's data, with a backup in place of its record.
+
+        ``backup`` is a broker's answer to "backup-record"; ``data`` are the files by their paths.
         """
         ...
 

@@ -35,6 +35,7 @@ from harness.interface import (
     NodePlan,
     Observer,
     Prepared,
+    Recorded,
     Status,
     Steered,
     UsageError,
@@ -92,6 +93,7 @@ class Run:
         self._counters: dict[str, int] = {}
         self._in_force: dict[str, str] = {}
         self._departed: set[str] = set()
+        self._restorations = 0
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
@@ -369,6 +371,7 @@ class Run:
             roles=monitor.roles,
             stop_cleanly=self._stop_cleanly,
             administer=self._administer,
+            restore_record=self._restore_record,
             in_force=self._in_force,
             departed=self._departed,
             events=listening,
@@ -400,6 +403,15 @@ class Run:
         if not isinstance(system, Steered):
             raise InfrastructureError(f"brokers of {system.name} have no command {command}")
         return await system.administer(self.test.admin(node), command, arguments)
+
+    async def _restore_record(self, node: str, backup: Mapping[str, Any]) -> None:
+        system, spec = self.test.system, self.test.spec
+        if not isinstance(system, Recorded):
+            raise InfrastructureError(f"brokers of {system.name} keep no change record")
+        chance = randomness(spec, f"record:{self._restorations}")
+        self._restorations += 1
+        edit = partial(system.restore_record, node, backup, chance)
+        await self.test.environment.edit_data(node, edit)
 
     async def _supervise(self, recorder: HistoryRecorder, held_nodes: set[str]) -> None:
         """Restart nodes that ended by themselves, as a service manager would.

@@ -204,6 +204,7 @@ def test_nothing_of_the_cluster_is_ours(tmp_path):
         for refused in (
             environment.destroy_data("a1"),
             environment.copy_data("a1", "a2"),
+            environment.edit_data("a1", dict),
             environment.reconfigure("a1", "slave"),
         ):
             with pytest.raises(UsageError, match="never stops or wipes"):

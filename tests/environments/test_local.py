@@ -306,6 +306,28 @@ def test_copied_data_replace_those_of_the_other_node_and_neither_may_run(tmp_pat
     uvloop.run(main())
 
 
+def test_the_files_of_a_node_are_edited_only_while_it_is_stopped(tmp_path):
+    async def edited(files):
+        assert files == {"journal/segment": b"of a1", "old": b"1"}
+        return {"journal/segment": b"edited", "new/file": b"2"}
+
+    async def main():
+        async with deployed(tmp_path) as environment:
+            data = tmp_path / "run" / "nodes" / "a1" / "data"
+            (data / "journal").mkdir()
+            (data / "journal" / "segment").write_bytes(b"of a1")
+            (data / "old").write_bytes(b"1")
+            with pytest.raises(UsageError, match="a1 is running"):
+                await environment.edit_data("a1", edited)
+            await environment.kill("a1")
+            await environment.edit_data("a1", edited)
+            assert (data / "journal" / "segment").read_bytes() == b"edited"
+            assert (data / "new" / "file").read_bytes() == b"2"
+            assert not (data / "old").exists()
+
+    uvloop.run(main())
+
+
 def test_a_broker_that_ends_by_itself_leaves_its_status_and_its_words(tmp_path):
     async def main():
         system = EchoSystem(["sh", "-c", "echo last words; sleep 1000 & exit 7"])
@@ -521,6 +543,7 @@ def test_supports_what_processes_can_be_made_to_suffer_and_says_where_the_rest_c
         "stop",
         "destroy-data",
         "copy-data",
+        "edit-data",
         # each of these if the machine has what it needs
         *(() if fuse_device.missing() else (*DISK_LEASES, *DISK_MOMENTS)),
         *(() if program.missing() else DATABASE_PRIMITIVES),

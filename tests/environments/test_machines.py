@@ -306,6 +306,22 @@ def test_data_is_destroyed_only_of_a_stopped_broker(run):
     run(test)
 
 
+def test_the_files_of_a_node_are_edited_only_while_it_is_stopped(run):
+    async def kept(files):
+        return {path: content for path, content in files.items() if content}
+
+    async def test(environment):
+        await say(environment.resolve("admin", "a1", "admin"), "keep edited")
+        with pytest.raises(UsageError, match="a1 is running"):
+            await environment.edit_data("a1", kept)
+        await environment.kill("a1")
+        await environment.edit_data("a1", kept)
+        assert not await environment.running("a1")
+        assert (await begin(environment, "a1")).endswith("edited")
+
+    run(test)
+
+
 def test_copied_data_replace_those_of_the_other_node_and_neither_may_run(run):
     async def test(environment):
         await say(environment.resolve("admin", "a1", "admin"), "keep copied")

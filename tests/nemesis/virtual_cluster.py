@@ -208,11 +208,17 @@ class Cluster:
             roles=lambda: self.roles,
             stop_cleanly=self.stop_cleanly,
             administer=self.administer,
+            restore_record=self.restore_record,
         )
 
     async def stop_cleanly(self, node, failover):
         await self.environment._did("stop", node, *([] if failover is None else [failover]))
         asyncio.get_running_loop().call_later(self.stop_takes_s, self.environment.exit, node)
+
+    async def restore_record(self, node, backup):
+        if self.environment.state[node] != "gone":
+            raise UsageError(f"{node} is running")
+        await self.environment._did("restore", node, dict(backup))
 
     async def administer(self, node, command, arguments):
         await self.environment._did(command, node, dict(arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -219,6 +220,20 @@ class OwnSystem(AdminClients):
     def disk(self) -> Disk:
         """Return a disk in memory that forgets what was not synced."""
         return OwnDisk()
+
+    async def restore_record(
+        self, node: str, backup: Mapping[str, Any], chance: random.Random, data: Mapping[str, bytes]
+    ) -> Mapping[str, bytes]:
+        """Store the backup as ``brokerctl restore-record`` does."""
+        from broker.core.restoration import decode_backup, store_backup  # noqa: PLC0415 - as below
+        from broker.storage.journal import Journal  # noqa: PLC0415 - as below
+
+        volume = MemoryVolume(data)
+        journal, recovered = await Journal.open(volume, "journal")
+        incarnation = f"{node}-{chance.getrandbits(48):012x}"
+        await store_backup(journal, recovered.records, decode_backup(backup["record"]), incarnation)
+        await journal.close()
+        return volume.image()
 
     async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
         """Run all of ``brokerd`` except its process."""

@@ -226,6 +226,25 @@ def test_destroyed_data_is_gone_and_only_a_stopped_broker_can_lose_it():
     assert before != after
 
 
+def test_the_files_of_a_node_are_edited_only_while_it_is_stopped():
+    async def emptied(files):
+        assert any(path.startswith("journal/") for path in files)
+        return {}
+
+    async def main(environment):
+        before = environment.look("a1").node_id
+        with pytest.raises(UsageError, match="a1 is running"):
+            await environment.edit_data("a1", emptied)
+        await environment.kill("a1")
+        await environment.edit_data("a1", emptied)
+        await environment.start("a1")
+        await live(environment, "a1")
+        return before, environment.look("a1").node_id
+
+    before, after = within(main)
+    assert before != after
+
+
 def test_copied_data_replace_those_of_the_other_node_and_neither_may_run():
     async def main(environment):
         original, other = environment.look("a1").node_id, environment.look("b1").node_id
