@@ -222,6 +222,8 @@ class Kind(ABC):
     """
     for_good: ClassVar[bool] = False
     """True if nothing heals the fault: its nodes have left, and no heal row is written."""
+    undoes: ClassVar[bool] = False
+    """True if the fault may undo changes of the cluster that brokers have confirmed."""
     slows: ClassVar[bool] = False
     """True if the fault slows brokers down, so that they need longer to recover from others."""
     lasts: ClassVar[bool] = False

@@ -36,7 +36,7 @@ class RestoreRecord(Kind):
     )
     unpromised = "a restoration undoes what was made or dropped after the backup"
     primitives: ClassVar[tuple[str, ...]] = ("kill", "stop", "edit-data")
-    stops = ends = True
+    stops = ends = undoes = True
     options: ClassVar[Mapping[str, Option]] = {
         "by": Option(
             "how the brokers end: each asked to stop, or all killed at once; stop by default",

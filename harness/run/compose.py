@@ -90,6 +90,11 @@ class Composition:
         return pairs
 
     @property
+    def may_undo_changes(self) -> bool:
+        """Whether a fault of the test may undo what brokers have confirmed."""
+        return any(nemesis.registry.get(fault.kind).undoes for fault in self.schedule.faults)
+
+    @property
     def warnings(self) -> Sequence[str]:
         """The lines that a person should read before the test; most tests have none."""
         lines = self.system.warnings(self.spec) if isinstance(self.system, Cautioning) else ()

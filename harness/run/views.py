@@ -85,14 +85,14 @@ async def look(
     """Ask all live brokers until they agree, and record what they said last.
 
     Asks for at most ``patience_s`` from now on, and at least twice if the brokers do not agree.
-    What an administrator was answered about queues counts as one more answer (``QUEUE``). Records
-    nothing if no broker has views.
+    What an administrator was answered about queues counts as one more answer (``QUEUE``), unless a
+    fault may undo what brokers have confirmed. Records nothing if no broker has views.
     """
     if not isinstance(test.system, Viewed):
         return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
-    claims = test.workload.answered_queues()
+    claims = {} if test.may_undo_changes else test.workload.answered_queues()
     low = recorder.now_ns()
     held_values: dict[str, dict[Thing, _HeldValue]] = {}
     rounds = 0
@@ -149,9 +149,10 @@ async def recall(
     what clients were told: a broker may still get changes that others made while it was cut off. A
     subscription that must exist must be with at least one broker, since each broker has topics of
     its own. If none has it, a row for each broker says that it is gone. Records nothing if no
-    broker can be asked for subscriptions, if one does not answer, or if a pair has no live broker.
+    broker can be asked for subscriptions, if one does not answer, if a pair has no live broker, or
+    if a fault may undo what brokers have confirmed.
     """
-    claims = test.workload.answered()
+    claims = {} if test.may_undo_changes else test.workload.answered()
     if not claims or not isinstance(test.system, Keeping):
         return
     loop = asyncio.get_running_loop()

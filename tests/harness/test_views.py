@@ -12,8 +12,9 @@ import pytest
 
 from checkers import reference
 from harness.history.rows import MemoryRecorder
-from harness.interface import Address, Mirrored, Status
+from harness.interface import Address, Fault, Mirrored, Schedule, Status, TestSpec
 from harness.run import views
+from harness.run.compose import compose
 
 LONG_S, OVER_S = 600.0, -1.0
 
@@ -28,6 +29,7 @@ class Cluster:
 
     def __init__(self, **answers):
         self.claims = {}
+        self.may_undo_changes = False
         self.workload = self
         self.answers = {name: list(some) for name, some in answers.items()}
         self.asked = dict.fromkeys(answers, 0)
@@ -128,6 +130,23 @@ def test_brokers_have_the_queues_that_an_administrator_was_told_of(answer, claim
     cluster = Cluster(a1=[answer], b1=[answer])
     cluster.claims = claims
     assert diverged(look(cluster, 0.0)) == accused
+
+
+def test_what_a_fault_may_undo_is_not_expected_of_brokers():
+    cluster = Cluster(a1=[of_queues()], b1=[of_queues()])
+    cluster.claims = {"q": True}
+    cluster.may_undo_changes = True
+    assert diverged(look(cluster, 0.0)) == []
+    cluster = Cluster(a1=[of_queues()], b1=[of_queues(q="3")])
+    cluster.may_undo_changes = True
+    assert diverged(look(cluster, 0.0)) == ["destinations q"]
+
+
+@pytest.mark.parametrize(("kind", "undoes"), [("restore-record", True), ("kill", False)])
+def test_a_test_knows_whether_its_faults_may_undo_changes(kind, undoes):
+    schedule = Schedule(faults=(Fault(kind=kind, start_s=1.0, duration_s=1.0),))
+    spec = TestSpec(name="test", policy="conventional", environment="simulation")
+    assert compose(spec, schedule).may_undo_changes is undoes
 
 
 def test_brokers_are_asked_until_they_have_the_queues_that_were_made():
