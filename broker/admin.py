@@ -27,6 +27,7 @@ import msgspec
 from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.admin_destinations import DestinationCommands
 from broker.cluster.views import views
+from broker.core.addresses import INTERNAL_PREFIX
 from broker.core.browsing import BrowsedMessage
 from broker.core.changes import (
     DESTINATION,
@@ -382,13 +383,18 @@ class AdminServer(Desk):
 
 
 def _shared_entity(engine: Engine, name: str) -> Entity | None:
-    """Return the entity of the change record that a queue is; None for a queue of this broker."""
+    """Return the entity of the change record that a queue is; None for a queue of this broker.
+
+    A queue that clients made is one, too: this broker may not have heard yet that it was created,
+    and other brokers may have messages of that name.
+    """
     queue, changes = engine.queues.get(name), engine.changes
     if queue is None or changes is None:
         return None
     if queue.subscription is not None and queue.subscription.durable:
         return SUBSCRIPTION, key_of(queue.subscription.key)
-    return (DESTINATION, name) if queue.made is not None and changes.has_master else None
+    is_destination = not queue.forwards and not name.startswith(("/", INTERNAL_PREFIX))
+    return (DESTINATION, name) if is_destination and changes.has_master else None
 
 
 def _flag(request: Mapping[str, Any], key: str, *, default: bool = False) -> bool:

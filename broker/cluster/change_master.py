@@ -251,6 +251,8 @@ class ChangeMaster:
         answer()
 
     def _changes_something(self, kind: Kind, key: str, value: str | None) -> bool:
+        if kind == DESTINATION and value is None:
+            return True  # clients may have made that queue at any broker
         former = self._record.changes.get((kind, key))
         recorded = None if former is None else former.value
         if value is None or recorded is None:

@@ -171,8 +171,13 @@ def test_a_backup_has_nothing_to_browse():
             assert browse == {
                 "ok": False,
                 "error": "a1 is not live (role backup): it has no queues to browse",
+                "not-done": True,
             }
-            assert purge == {"ok": False, "error": "a1 is not live (role backup): it has no queues to purge"}
+            assert purge == {
+                "ok": False,
+                "error": "a1 is not live (role backup): it has no queues to purge",
+                "not-done": True,
+            }
 
     asyncio.run(scenario())
 
