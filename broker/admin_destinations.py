@@ -1,6 +1,6 @@
 """The commands of the admin port about destinations and durable subscriptions.
 
-They are those of ``imqcmd`` (list, query, pause and resume of destinations, list of durable
+They are those of ``imqcmd`` (list, query, update, pause and resume of destinations, list of durable
 subscriptions) for this broker: what other brokers of the cluster have of a destination, they say.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from broker.core.browsing import QueueStatus
 from broker.core.engine import Engine
+from broker.core.limit_updates import FIELDS, LimitsRefusedError, update_limits
 from broker.core.pauses import SIDES
 from broker.core.queue import Queue
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX
@@ -40,6 +41,7 @@ class DestinationCommands:
             "query": self._query,
             "pause": self._pause,
             "resume": self._resume,
+            "update": self._update,
         }
 
     async def _destinations(self, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +94,22 @@ class DestinationCommands:
         engine, target, _ = self._target("resume", request)
         engine.resume_destination(target)
         return {"state": _STATES[engine.memory.pauses.sides(target)]}
+
+    async def _update(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        engine, target, holders = self._target("update", request)
+        if _is_topic(target) or not holders:
+            raise RequestRefusedError(
+                f"{target[:64]!r} is no queue here: a topic has the limits of its address-settings"
+            )
+        changes = {name: request[name] for name in FIELDS if request.get(name) is not None}
+        if not changes:
+            raise RequestRefusedError(f"update needs a limit: {', '.join(FIELDS)}")
+        try:
+            settings = update_limits(engine, target, changes)
+        except LimitsRefusedError as error:
+            raise RequestRefusedError(str(error)) from None
+        await engine.flushed()
+        return {"limits": {name: getattr(settings, field) for name, field in FIELDS.items()}}
 
     def _target(self, command: str, request: Mapping[str, Any]) -> tuple[Engine, str, Sequence[Queue]]:
         """Return the engine, the destination of a request, and the queues that it has here."""

@@ -31,7 +31,7 @@ from broker.filesystem_check.mounts import mount_table
 from broker.journal_ctl import journal
 from broker.masking import mask
 from broker.policies.registry import messages_in
-from broker.sections import AdminSection
+from broker.sections import LIMIT_BEHAVIORS, AdminSection
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
@@ -213,6 +213,23 @@ def resume(obj: tuple[Target, bool], destination: str) -> None:
     answer = _asked(obj, "resume", destination=destination)
     if answer is not None:
         print(f"{destination}: {answer['state']}")
+
+
+@command.command()
+@click.argument("queue")
+@click.option("--max-messages", type=int, metavar="N", help="Messages that it may have; -1: no limit.")
+@click.option("--limit-behavior", type=click.Choice(LIMIT_BEHAVIORS), help="What a send without room does.")
+@click.pass_obj
+def update(
+    obj: tuple[Target, bool], queue: str, max_messages: int | None, limit_behavior: str | None
+) -> None:
+    """Give QUEUE other limits at this broker, until the queue is deleted."""
+    if max_messages is None and limit_behavior is None:
+        raise click.UsageError("a limit is missing: --max-messages or --limit-behavior")
+    limits: dict[str, Any] = {"max-messages": max_messages, "limit-behavior": limit_behavior}
+    answer = _asked(obj, "update", destination=queue, **limits)
+    if answer is not None:
+        print(f"{queue}: {', '.join(f'{name} {value}' for name, value in answer['limits'].items())}")
 
 
 @command.command()

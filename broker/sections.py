@@ -7,7 +7,7 @@ Those below [ha-policy] are in ``ha_policy``; what two properties may not say to
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -299,6 +299,10 @@ class JournalSection(Section, frozen=True, kw_only=True):
     """Compaction begins when less than this share of the bytes is still needed."""
 
 
+LimitBehavior = Literal["FLOW_CONTROL", "REMOVE_OLDEST", "REJECT_NEWEST", "REMOVE_LOW_PRIORITY"]
+LIMIT_BEHAVIORS: Final[tuple[str, ...]] = get_args(LimitBehavior)
+
+
 class AddressSettings(Section, frozen=True, kw_only=True):
     """What holds for the queues whose names match (AMQ address-setting).
 
@@ -337,9 +341,7 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """Messages of one queue, or of one subscription of a topic, wherever they are; above it
     ``limit-behavior`` holds. -1: only ``broker.max-messages`` counts.
     """
-    limit_behavior: Literal["FLOW_CONTROL", "REMOVE_OLDEST", "REJECT_NEWEST", "REMOVE_LOW_PRIORITY"] = (
-        "FLOW_CONTROL"
-    )
+    limit_behavior: LimitBehavior = "FLOW_CONTROL"
     """FLOW_CONTROL: producers wait. REJECT_NEWEST: what they send is refused with an ERROR.
     REMOVE_OLDEST: the oldest message that waits is removed for the new one. REMOVE_LOW_PRIORITY:
     the oldest of the lowest priority. Queues that remove do not page: at ``max-size-bytes``

@@ -25,7 +25,10 @@ class AddressBook:
     """Finds the settings of a queue."""
 
     def __init__(self, settings: Sequence[AddressSettings] = ()) -> None:
+        self._configured = settings
         self._settings = Matches(settings)
+        self._given: dict[str, AddressSettings] = {}
+        """The settings of queues that differ from the configuration."""
         self._dead_letters = {
             DEFAULTS.dead_letter_address,
             *(entry.dead_letter_address for entry in settings),
@@ -36,7 +39,20 @@ class AddressBook:
 
     def settings(self, queue: str) -> AddressSettings:
         """What holds for the queue of that name."""
-        return self._settings.find(queue) or DEFAULTS
+        given = self._given.get(queue) if self._given else None
+        return given or self._settings.find(queue) or DEFAULTS
+
+    def copy(self) -> AddressBook:
+        """Return a book with the settings of the configuration."""
+        return AddressBook(self._configured)
+
+    def give(self, queue: str, settings: AddressSettings) -> None:
+        """Let other settings hold for the queue of that name."""
+        self._given[queue] = settings
+
+    def take_back(self, queue: str) -> None:
+        """Let the settings of the configuration hold for the queue of that name again."""
+        self._given.pop(queue, None)
 
     def is_dead_letter(self, queue: str) -> bool:
         """Is it a queue to which dead letters go?"""

@@ -38,6 +38,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -54,6 +55,7 @@ from broker.core.expiry import SCANNED, ExpiryScan, expired_letter
 from broker.core.feed import WatchedValue
 from broker.core.identity import MessageId
 from broker.core.interests import Interest, Interests, encode_known
+from broker.core.limit_updates import LimitUpdates
 from broker.core.limits import LimitedQueue, Limits
 from broker.core.memory import Memory
 from broker.core.message import (
@@ -137,7 +139,8 @@ class Engine:
     ) -> None:
         self.journal = journal
         self.gate = gate
-        self.settings = settings
+        # Its own address book: an administrator may change the limits of this engine's queues.
+        self.settings = settings = replace(settings, addresses=settings.addresses.copy())
         self.seams = seams
         self.router = router
         self.incarnation = f"{seams.random.getrandbits(48):012x}"
@@ -156,10 +159,11 @@ class Engine:
         self.topics = Topics(self.budget)
         self.limits: Limits | None = None
         """Asked for each send, too; None if none are configured."""
-        if settings.max_messages >= 0 or settings.addresses.has_limits:
+        if settings.max_messages >= 0 or settings.addresses.has_limits or settings.counts_all:
             self.limits = Limits(
                 settings.addresses, settings.max_messages, self.queues, self.topics, self._was_sent
             )
+        self.limit_updates = LimitUpdates(settings.addresses)
         self.memory = Memory(settings.global_max_size, self.queues, self.topics, settings.keeper, self.limits)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
         self.transactions = OpenTransactions(self.memory, settings.transactions)
@@ -274,13 +278,13 @@ class Engine:
         """Delete a queue that is ``idle``."""
         self._check()
         assert queue.idle, f"queue {queue.name} is deleted with {queue.size} bytes in it"
-        self._leave_out(queue)
+        operations = self._leave_out(queue)
         for redistributor in queue.consumers:
             assert redistributor.gone is not None, (
                 "a redistributor that hears nothing of the end of its queue"
             )
             redistributor.gone()
-        return self._forget(queue)
+        return self.journal.append([*operations, *self._deletion(queue)])
 
     def change(
         self,
@@ -803,6 +807,8 @@ class Engine:
         image = recovery.read(recovered.records, self._keeps)
         operations = self._claim_twins(image)
         superseded = self._superseded(image)
+        for record in image.limits:
+            self.limit_updates.adopt(record.id, record.data)
         for queue_id, name in image.queues.items():
             if name in self.queues:
                 self.queues[name].also.append(queue_id)
@@ -1168,9 +1174,9 @@ class Engine:
     def _ending(self, queue: Queue) -> list[Operation]:
         """A subscription or a temporary queue leaves, by these operations."""
         assert not queue.consumers, f"{queue.name} is dropped under its consumers"
-        self._leave_out(queue)
+        operations = self._leave_out(queue)
         if queue.idle:
-            return self._deletion(queue)
+            return [*operations, *self._deletion(queue)]
         self._dropped.add(queue)
         self.memory.give(queue, 0)  # who waited for room in it waits no more
         durable = (
@@ -1179,16 +1185,18 @@ class Engine:
             else queue.subscription.durable
         )
         if not durable:
-            return []  # a start knows that it is no more
-        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]
+            return operations  # a start knows that it is no more
+        return [*operations, *(Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also))]
 
-    def _leave_out(self, queue: Queue) -> None:
+    def _leave_out(self, queue: Queue) -> list[Operation]:
+        """Take a queue out of all tables; return the operations by which its limits end, too."""
         del self.queues[queue.name]
         if queue.subscription is not None:
             self.topics.remove(queue)
         else:
             self.memory.pauses.resume(queue.name)
         queue.drop()
+        return self.limit_updates.end(queue.name) if queue.subscription is None else []
 
     def _forget(self, queue: Queue) -> int:
         return self.journal.append(self._deletion(queue))
@@ -1293,7 +1301,9 @@ class Engine:
         settings = self.settings.addresses.settings(name if subscription is None else subscription.topic)
         rest = self._handed_over, self, self._may_dispatch, self.paging, self.budget, subscription
         limits = self.limits
-        if limits is None or max(settings.max_messages, self.settings.max_messages) < 0:
+        is_limited = max(settings.max_messages, self.settings.max_messages) >= 0
+        may_be_limited = self.settings.counts_all and subscription is None and name[0] not in "/$"
+        if limits is None or not (is_limited or may_be_limited):
             return Queue(name, queue_id, settings, *rest)
         return LimitedQueue(
             name, queue_id, settings, *rest, total=limits.total, room_changed=self.memory.look_again

@@ -1,6 +1,7 @@
 """Limits on the number of messages in a queue and in the broker, and on a queue's producers.
 
-``max-messages`` and ``max-producers`` of the address settings, ``broker.max-messages``.
+``max-messages`` and ``max-producers`` of the address settings, ``broker.max-messages``. An
+administrator may give a queue others meanwhile (``limit_updates``).
 
 A message counts from its entry in the journal until it has ended, wherever it is meanwhile: on its
 way to the disk, in memory, on a page, with a consumer or in a transaction. A send without room does
@@ -36,7 +37,7 @@ from broker.core.queue import Queue
 from broker.core.subscription import TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from broker.core.addresses import AddressBook
+    from broker.core.addresses import AddressBook, AddressSettings
     from broker.core.consumer import Delivery
     from broker.core.message import Message
     from broker.core.pages import Page
@@ -107,6 +108,17 @@ class LimitedQueue(Queue):
         """What was lined up, by priority; some of it is gone or held. None: nobody asks for it."""
         if self.behavior == "REMOVE_LOW_PRIORITY":
             self._by_priority = defaultdict(deque)
+
+    def limit(self, settings: AddressSettings) -> None:
+        """Let other limits hold from now on; what is stored stays, even if it is too much."""
+        self.settings = settings
+        self.behavior = settings.limit_behavior
+        self.most = _bound(settings.max_messages)
+        self._by_priority = None
+        if self.behavior == "REMOVE_LOW_PRIORITY":
+            self._by_priority = defaultdict(deque)
+            for message in self.messages.values():
+                self._by_priority[_priority(message)].append(message)
 
     # ------------------------------------------------------------------------------------- counting
 

@@ -36,6 +36,7 @@ policies:
     CHANGE_HEAD 19  how far this broker has the change record
     RESTORED 20  a change record that was restored from a backup, with which the next start begins
     HOST 21      another broker's clients may hold messages of this one: its address in UTF-8
+    LIMITS 22    an administrator gave a queue other limits: see ``limit_updates``
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ CHANGE: Final = 18
 CHANGE_HEAD: Final = 19
 RESTORED: Final = 20
 HOST: Final = 21
+LIMITS: Final = 22
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins.

@@ -32,6 +32,7 @@ from broker.core.message import (
     IS_LARGE,
     KNOWN,
     LARGE,
+    LIMITS,
     MESSAGE,
     OVERHEAD,
     PAGE,
@@ -76,6 +77,8 @@ class Image:
     decided: list[Record] = field(default_factory=list)
     hosts: list[tuple[int, str]] = field(default_factory=list)
     """The brokers whose clients may hold messages, with their records."""
+    limits: list[Record] = field(default_factory=list)
+    """The limits of queues that an administrator has changed."""
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
     """How often each message that clients could get was delivered at the least."""
@@ -190,6 +193,8 @@ def read(records: Iterable[Record], keeps: Callable[[str], bool] = lambda _: Fal
             image.decided.append(record)
         elif kind == HOST:
             image.hosts.append((record.id, record.data.decode()))
+        elif kind == LIMITS:
+            image.limits.append(record)
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
         elif kind == PAGE:

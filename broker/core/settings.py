@@ -108,6 +108,8 @@ class EngineSettings:
 
     node_id: str
     cluster: str = "my-cluster"
+    counts_all: bool = False
+    """True if each queue counts its messages, so that an administrator may limit it later."""
     stays_home: bool = False
     """True if no message moves to another broker: those at others consume it from here."""
     global_max_size: int = 256 * 1024 * 1024
@@ -127,6 +129,7 @@ class EngineSettings:
             node_id=node_id,
             cluster=config.cluster.name if config.cluster else "my-cluster",
             stays_home=config.ha_policy.conventional is not None,
+            counts_all=config.ha_policy.conventional is not None,
             global_max_size=config.broker.global_max_size,
             max_queues=config.broker.max_queues,
             max_messages=config.broker.max_messages,

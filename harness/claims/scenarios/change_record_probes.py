@@ -190,6 +190,8 @@ async def _cv4(bench: Workbench) -> None:
     await send(member.stomp, "made-by-a-client", "m")
     works: dict[str, Frame | CommandResult] = {
         "purge": await member.ctl("purge", "made-by-a-client"),
+        "update": await member.ctl("update", "made-by-a-client", "--max-messages", "9"),
+        "update of a recorded destination": await member.ctl("update", "orders", "--max-messages", "9"),
         **{
             f"{command} of a recorded destination": await member.ctl(command, "orders")
             for command in ("pause", "resume", "purge")
@@ -341,7 +343,8 @@ PROBES: Final = (
     Probe(
         id="CV4-commands",
         claim="a master that is configured and cannot be reached: create dst, destroy dst, destroy dur, "
-        "durable subscribe and unsubscribe fail with one clear line; purge, pause, resume and all else go on",
+        "durable subscribe and unsubscribe fail with one clear line; update, purge, pause, "
+        "resume and all else go on",
         source="SUN",
         expected="five refusals, and everything else is done; with the master back, all brokers agree",
         take=_cv4,

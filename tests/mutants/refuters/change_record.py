@@ -76,9 +76,9 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV5": _by_itself("without a master configured, durable subscribe"),
     "CV8": without(
         "a restored record keeps the incarnation that it had",
-        "broker/change_ctl.py",
-        'incarnation=f"{config.broker.name}-{secrets.token_hex(6)}"',
-        "incarnation=backup.head.incarnation",
+        "broker/core/restoration.py",
+        "incarnation=incarnation,",
+        "incarnation=backup.head.incarnation,",
         fails="changes since the backup are gone",
     ),
     "CV8-master": without(
