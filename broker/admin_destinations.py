@@ -14,7 +14,7 @@ import msgspec
 
 from broker.core.browsing import QueueStatus
 from broker.core.engine import Engine
-from broker.core.limit_updates import FIELDS, LimitsRefusedError, update_limits
+from broker.core.limit_requests import FIELDS, LimitsRefusedError, update_limits
 from broker.core.pauses import SIDES
 from broker.core.queue import Queue
 from broker.core.subscription import TEMPORARY_PREFIX, TOPIC_PREFIX

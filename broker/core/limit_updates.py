@@ -7,22 +7,12 @@ of a cluster count what they store themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
-
 import msgspec
 
 from broker.core.addresses import AddressBook
-from broker.core.limits import LimitedQueue
 from broker.core.message import LIMITS
 from broker.sections import AddressSettings, LimitBehavior
 from broker.storage.entry import ADD, DELETE, Operation
-
-if TYPE_CHECKING:
-    from broker.core.engine import Engine
-
-FIELDS: Final[Mapping[str, str]] = {"max-messages": "max_messages", "limit-behavior": "limit_behavior"}
-"""The properties that may be changed, and the names of their fields."""
 
 
 class QueueLimits(msgspec.Struct, frozen=True, array_like=True):
@@ -31,10 +21,6 @@ class QueueLimits(msgspec.Struct, frozen=True, array_like=True):
     queue: str
     max_messages: int
     limit_behavior: LimitBehavior
-
-
-class LimitsRefusedError(Exception):
-    """The limits of a queue were not changed; the text says why."""
 
 
 class LimitUpdates:
@@ -67,41 +53,3 @@ class LimitUpdates:
         """Forget the limits of a queue, by these operations: it is deleted, or gets other ones."""
         self._addresses.take_back(queue)
         return [Operation(DELETE, LIMITS, record_id) for record_id in self._records.pop(queue, ())]
-
-
-def update_limits(engine: Engine, name: str, given: Mapping[str, Any]) -> AddressSettings:
-    """Give a queue of this broker other limits; return its settings.
-
-    ``given`` has some of the properties ``FIELDS``. The caller waits until they are durable. Raises
-    LimitsRefusedError.
-    """
-    queue = engine.queues[name]
-    try:
-        msgspec.convert({"match": name, **given}, AddressSettings)
-    except msgspec.ValidationError as error:
-        raise LimitsRefusedError(f"limits of queue {name[:64]!r}: {error}") from None
-    settings = msgspec.structs.replace(
-        queue.settings, **{FIELDS[property_]: value for property_, value in given.items()}
-    )
-    if settings.max_messages == 0:
-        raise LimitsRefusedError("max-messages is 0: nobody could send; -1 is no limit")
-    if "limit-behavior" in given and max(settings.max_messages, engine.settings.max_messages) < 0:
-        raise LimitsRefusedError(
-            "limit-behavior is given, and neither max-messages nor broker.max-messages: nothing would be "
-            "limited"
-        )
-    if not isinstance(queue, LimitedQueue):
-        raise LimitsRefusedError(
-            f"queue {name[:64]!r} does not count its messages: it has no max-messages in its "
-            "address-settings; give it some there, and restart the broker"
-        )
-    [status] = engine.status((name,))
-    if settings.limit_behavior.startswith("REMOVE") and status.paged:
-        raise LimitsRefusedError(
-            f"queue {name[:64]!r} has {status.paged} messages on the disk, which {settings.limit_behavior} "
-            "could not remove: wait until they are consumed, or purge the queue"
-        )
-    engine.journal.append(engine.limit_updates.replace(name, settings, engine.journal.next_id()))
-    queue.limit(settings)
-    engine.memory.look_again()
-    return settings

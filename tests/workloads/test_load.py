@@ -492,13 +492,13 @@ def test_masters_are_asked_first():
 def test_an_unknown_workload_is_told_with_the_near_one():
     with pytest.raises(UsageError, match='unknown workload "group": did you mean "groups"'):
         workloads.registry.create("group")
-    with pytest.raises(UsageError, match="known: bank, groups, mixed, queue"):
+    with pytest.raises(UsageError, match="known: bank, destinations, groups, mixed, queue"):
         workloads.registry.create("xyz")
 
 
 def test_every_workload_has_a_line_about_it():
     queues = {"bank", "groups", "queue", "refusals", "request-reply", "selectors", "transactions"}
-    known = queues | {"subscriptions"}
+    known = queues | {"destinations", "subscriptions"}
     assert set(workloads.registry.WORKLOADS) == known
     lines = [kind.description for kind in workloads.registry.WORKLOADS.values()]
     assert all("\n" not in line and line for line in lines)

@@ -77,7 +77,7 @@ def test_who_is_alone_has_the_names_it_always_had():
 
 
 def test_a_mixture_is_what_the_brokers_can_be_loaded_with(monkeypatch):
-    few = msgspec.structs.replace(DIALECT, topics=None, transactional_acks=False)
+    few = msgspec.structs.replace(DIALECT, topics=None, transactional_acks=False, queue_commands=None)
     monkeypatch.setattr(OwnSystem, "dialect", few)
     asked = compose(specs.build({"workload": "mixed", "environment": "simulation"})).spec.workload
     assert asked == "groups,queue,refusals,request-reply,transactions"

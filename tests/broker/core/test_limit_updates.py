@@ -8,7 +8,7 @@ from engines import settings
 from test_limits import LIMIT, fill, limited, message, post, run, texts, urgent
 
 from broker.core.deletion import delete
-from broker.core.limit_updates import LimitsRefusedError, update_limits
+from broker.core.limit_requests import LimitsRefusedError, update_limits
 from broker.core.limits import LimitedQueue
 
 COUNTS = replace(settings(), counts_all=True)
