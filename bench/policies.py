@@ -38,7 +38,7 @@ POLICIES = ("standalone", "replication", "shared-store", "ha-database")
 REFERENCE = "replication"
 BAR = 2 / 3
 """Of replication's rate, for the shared store ("within a third or better")."""
-READY_S = 30.0
+READY_S = 120.0
 UNBOUNDED = b'\n[[address-settings]]\nmatch = "#"\nmax-size-bytes = -1\n'
 """Nobody consumes, and a full queue would make the producers wait."""
 

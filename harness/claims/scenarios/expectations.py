@@ -170,7 +170,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         """Return what was seen instead; "" if the expectation is met."""
         begin, end = -math.inf, math.inf
         if self.window is not None:
-            begin, end = run.in_force(self.window)
+            begin, end = run.window_since_effect(self.window)
         moved = 0
         for row in run.first_deliveries:
             taken = run.taken.get(row["message"])
@@ -756,7 +756,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     def wrong(self, run: ObservedRun) -> str:
         """Return what was seen instead; "" if the expectation is met."""
         requested, end = run.between(self.window)
-        begin = max(requested + self.after_s * 1e9, run.in_force(self.window)[0])
+        begin = max(requested + self.after_s * 1e9, run.window_since_effect(self.window)[0])
         count = sum(
             row["f"] in ("send", "ack", "nack", "deliver")
             and row["type"] == "ok"

@@ -261,7 +261,7 @@ class ObservedRun:
         begin, end = (self.moments.get(moment) for moment in window)
         return math.nan if begin is None else begin, math.inf if end is None else end
 
-    def in_force(self, window: tuple[str, str]) -> tuple[float, float]:
+    def window_since_effect(self, window: tuple[str, str]) -> tuple[float, float]:
         """Return the moments of a window that begins with the observed effect of a fault (ns).
 
         If no effect of the first moment was seen, or it is no fault, the window is that of
