@@ -281,8 +281,9 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "        return [Operation(UPDATE, DROPPED, id_) for id_ in (queue.id, *queue.also)]\n",
-                "        return []\n",
+                "        return [*operations, *(Operation(UPDATE, DROPPED, id_) for id_ in "
+                "(queue.id, *queue.also))]\n",
+                "        return operations\n",
             ),
         ),
     ),
