@@ -39,8 +39,8 @@ class AddressBook:
 
     def settings(self, queue: str) -> AddressSettings:
         """What holds for the queue of that name."""
-        given = self._given.get(queue) if self._given else None
-        return given or self._settings.find(queue) or DEFAULTS
+        changed = self._given.get(queue) if self._given else None
+        return changed or self._settings.find(queue) or DEFAULTS
 
     def copy(self) -> AddressBook:
         """Return a book with the settings of the configuration."""

@@ -22,23 +22,23 @@ class LimitsRefusedError(Exception):
     """The limits of a queue were not changed; the text says why."""
 
 
-def update_limits(engine: Engine, name: str, given: Mapping[str, Any]) -> AddressSettings:
+def update_limits(engine: Engine, name: str, changes: Mapping[str, Any]) -> AddressSettings:
     """Give a queue of this broker other limits; return its settings.
 
-    ``given`` has some of the properties ``FIELDS``. The caller waits until they are durable. Raises
-    LimitsRefusedError.
+    ``changes`` has some of the properties ``FIELDS``. The caller waits until they are durable.
+    Raises LimitsRefusedError.
     """
     queue = engine.queues[name]
     try:
-        msgspec.convert({"match": name, **given}, AddressSettings)
+        msgspec.convert({"match": name, **changes}, AddressSettings)
     except msgspec.ValidationError as error:
         raise LimitsRefusedError(f"limits of queue {name[:64]!r}: {error}") from None
     settings = msgspec.structs.replace(
-        queue.settings, **{FIELDS[property_]: value for property_, value in given.items()}
+        queue.settings, **{FIELDS[property_]: value for property_, value in changes.items()}
     )
     if settings.max_messages == 0:
         raise LimitsRefusedError("max-messages is 0: nobody could send; -1 is no limit")
-    if "limit-behavior" in given and max(settings.max_messages, engine.settings.max_messages) < 0:
+    if "limit-behavior" in changes and max(settings.max_messages, engine.settings.max_messages) < 0:
         raise LimitsRefusedError(
             "limit-behavior is given, and neither max-messages nor broker.max-messages: nothing would be "
             "limited"

@@ -33,7 +33,7 @@ LATE: Final = Arena(
 SENDS_AGAIN: Final = (
     Replacement(
         "workloads/pacer.py",
-        "kind = AgainSlot if context.spec.send_again else Slot\n",
+        "kind = AgainSlot if context.spec.send_again and repeats else Slot\n",
         "kind = AgainSlot\n",
     ),
     Replacement(
