@@ -338,6 +338,11 @@ def test_refused_changes_of_subscriptions_within_a_window_are_counted():
     assert replace(expected, least=3).wrong(run) == replace(expected, most=0).wrong(run) == words
     assert replace(expected, least=0, most=0, broker="c1").wrong(run) == ""
     assert replace(expected, least=0, window=("kill-1", "heal")).wrong(run)
+    drops = replace(expected, f="drop")
+    assert str(drops) == (
+        'a1 refuses at least 2 drop requests between quiesce-1 and heal:quiesce-1 ("no master")'
+    )
+    assert drops.wrong(run) == "a1 refused 1 drop requests for that reason"
 
 
 def test_queues_that_change_within_a_window_are_counted():

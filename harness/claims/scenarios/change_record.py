@@ -24,7 +24,13 @@ from harness.claims.scenarios.scenario import Scenario
 from harness.interface import Fault
 
 _ALL: Final = Converges(kind="subscriptions", brokers=("a1", "b1", "c1"), least=12)
+_KILLED: Final = ("kill-1", "heal:kill-1")
 _UNREACHABLE: Final = "master broker .* cannot be reached"
+
+
+def _refuses(broker: str, **fields: Any) -> RefusesChange:
+    """Return the expectation that a broker that does not reach the master refuses changes."""
+    return RefusesChange(broker=broker, pattern=_UNREACHABLE, window=_KILLED, **fields)
 
 
 def _row(
@@ -90,7 +96,7 @@ SCENARIOS: Final = (
         ),
         schedule=faults(fault("kill", 4.0, 6.0, "c1")),
         besides=(Converges(kind="queue", brokers=("a1", "b1", "c1"), least=3),),
-        guards=(QueuesChange(window=("kill-1", "heal:kill-1"), least=4),),
+        guards=(QueuesChange(window=_KILLED, least=4),),
     ),
     _row(
         "CV4",
@@ -99,10 +105,12 @@ SCENARIOS: Final = (
         fault("kill", 4.0, 6.0, "a1"),
         besides=(
             _ALL,
-            RefusesChange(broker="b1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), least=1),
-            RefusesChange(broker="c1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), least=1),
-            Answers(broker="b1", window=("kill-1", "heal:kill-1"), least=50),
-            Answers(broker="c1", window=("kill-1", "heal:kill-1"), least=50),
+            _refuses("b1", f="subscribe", least=40),
+            _refuses("b1", f="drop", least=1),
+            _refuses("c1", f="subscribe", least=40),
+            _refuses("c1", f="drop", least=1),
+            Answers(broker="b1", window=_KILLED, least=50),
+            Answers(broker="c1", window=_KILLED, least=50),
         ),
     ),
     _row(
@@ -111,7 +119,7 @@ SCENARIOS: Final = (
         fault("kill", 4.0, 6.0, "b1"),
         besides=(
             _ALL,
-            RefusesChange(broker="c1", pattern=_UNREACHABLE, window=("kill-1", "heal:kill-1"), most=0),
+            RefusesChange(broker="c1", pattern=_UNREACHABLE, window=_KILLED, most=0),
         ),
     ),
     _row(

@@ -596,7 +596,7 @@ class RefusesChange(msgspec.Struct, frozen=True, kw_only=True):
     """The expectation of how often a broker refuses to make or drop a subscription in ``window``.
 
     Clients ask for both; the window lasts from its first to its second moment. Only refusals whose
-    reason matches count.
+    reason matches count. ``f`` leaves out those of the other kind.
     """
 
     broker: str
@@ -604,13 +604,15 @@ class RefusesChange(msgspec.Struct, frozen=True, kw_only=True):
     window: tuple[str, str]
     least: int = 0
     most: int | None = None
+    f: Literal["subscribe", "drop"] | None = None
 
     def __str__(self) -> str:
         bounds = [f"at least {self.least}"] if self.least else []
         bounds += ["no" if self.most == 0 else f"at most {self.most}"] if self.most is not None else []
+        changes = "changes of subscriptions" if self.f is None else f"{self.f} requests"
         return (
-            f"{self.broker} refuses {' and '.join(bounds)} changes of subscriptions between {self.window[0]} "
-            f'and {self.window[1]} ("{self.pattern}")'
+            f"{self.broker} refuses {' and '.join(bounds)} {changes} between {self.window[0]} and "
+            f'{self.window[1]} ("{self.pattern}")'
         )
 
     def wrong(self, run: ObservedRun) -> str:
@@ -623,12 +625,13 @@ class RefusesChange(msgspec.Struct, frozen=True, kw_only=True):
             and begin <= row["time"] <= end
             and self.broker in (row["broker"], done["broker"])
             and sought.search(done["error"] or "") is not None
-            for f in ("subscribe", "drop")
+            for f in ((self.f,) if self.f else ("subscribe", "drop"))
             for row, done in run.operations(f)
         )
         if count >= self.least and (self.most is None or count <= self.most) and not math.isnan(begin):
             return ""
-        return f"{self.broker} refused {count} changes of subscriptions for that reason"
+        changes = "changes of subscriptions" if self.f is None else f"{self.f} requests"
+        return f"{self.broker} refused {count} {changes} for that reason"
 
 
 class QueuesChange(msgspec.Struct, frozen=True, kw_only=True):
