@@ -386,8 +386,8 @@ def test_the_list_names_what_it_speaks_of_for_every_system(capsys, system):
     ("system", "named", "wanting"),
     [
         ("own", [], ""),
-        ("rabbitmq", ["request-reply", "selectors"], "selectors"),
-        ("openmq", ["bank", "request-reply"], "temporary queues that clients can name"),
+        ("rabbitmq", ["destinations", "request-reply", "selectors"], "selectors"),
+        ("openmq", ["bank", "destinations", "request-reply"], "temporary queues that clients can name"),
     ],
 )
 def test_the_list_names_the_workloads_that_a_system_has_not(capsys, monkeypatch, system, named, wanting):

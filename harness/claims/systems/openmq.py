@@ -23,14 +23,12 @@ from harness.claims.scenarios.expectations import (
     GoesOn,
     Happens,
     Moved,
-    RefusesChange,
     Reported,
     Resumed,
     SaidBy,
     Says,
     Takeovers,
     UnderWay,
-    UnknownCommits,
 )
 from harness.claims.scenarios.joining import serving_at_once, suspended_until_master
 from harness.claims.scenarios.limits import BOUNDED, REFUSED
@@ -104,16 +102,7 @@ _FEW_AT_ONCE: Final = {"imq.bridge.stomp.consumerFlowLimit": 2}
 _APART: Final[Mapping[str, Any]] = {"policy": "conventional", "unavailable_bound_s": 5.0}
 """The cluster of rows CV: brokers with a store each."""
 
-_LIST: Final = ("b1", "c1", "a1")
 _FIRST_DOWN: Final = fault("kill", 12.0, 20.0, "b1")
-_ALL_DOWN: Final = fault("kill", 12.0, 8.0, "all")
-
-_DOWN: Final = "kill-1", "heal:kill-1"
-_MEMBER_DOWN: Final = fault("kill", 8.0, 20.0, "c1")
-_ALL_AGREE: Final = Converges(kind="subscriptions", brokers=("a1", "b1", "c1"), least=2)
-_NO_MASTER: Final = "master"
-_CHANGING: Final[Mapping[str, Any]] = {"policy": "conventional", "master": "", "rate": 36.0, "hold_s": 1.0}
-_IN_DATABASE: Final = {"*": {"imq.persist.store": "jdbc"}}
 
 _MASTER: Final = {"*": {"imq.cluster.masterbroker": "a1"}}
 
@@ -295,18 +284,6 @@ CLAIMS: Final = SystemClaims(
                 ("oldest-none", -1, "REMOVE_OLDEST", {}, {}),
             )
         ),
-        _row(
-            "CV13-broker",
-            30.0,
-            fault("pause", 8.0, 1.0),
-            nodes={"*": {**_limit(-1, "FLOW_CONTROL"), "imq.system.max_count": 50}},
-            load=_FLOOD,
-            besides=(BOUNDED, REFUSED),
-            departure=Departure(
-                reason='imq.system.max_count has no limit behavior: "When these limits are reached, new '
-                'messages received by broker are rejected" (default.properties)'
-            ),
-        ),
         # JVMs of two busy cores start within 20 s, and then find each other within five.
         *(
             _row(
@@ -322,125 +299,24 @@ CLAIMS: Final = SystemClaims(
                 ("none", None, serving_at_once()),
             )
         ),
-        *(
-            _row(
-                f"CV12-{case}",
-                75.0,
-                injected,
-                load={"policy": "conventional"},
-                besides=besides,
-                guards=(PromptlyConnects(),),
-            )
-            for case, injected, besides in (
-                (
-                    "priority",
-                    _FIRST_DOWN,
-                    (
-                        Connects(brokers={"b1": (12, 60), "c1": (8, 120)}),
-                        Recovers(of="b1", tried=("b1",), to=("c1",), after="kill-1", least=8),
-                    ),
-                ),
-                (
-                    "random",
-                    _FIRST_DOWN,
-                    (
-                        Connects(brokers=dict.fromkeys(_LIST, (1, 120))),
-                        Recovers(of="b1", tried=("b1",), to=("c1", "a1"), after="kill-1"),
-                    ),
-                ),
-                # JVMs start in 4 to 30 s: so many more rounds.
-                (
-                    "all-down",
-                    _ALL_DOWN,
-                    (Recovers(of="b1", tried=_LIST, to=_LIST, after="kill-1", rounds=(3, 60), least=8),),
-                ),
-                (
-                    "iterations",
-                    _ALL_DOWN,
-                    (Recovers(of="b1", tried=_LIST, to=(), after="kill-1", rounds=(2, 2), least=8),),
-                ),
-            )
-        ),
         _row(
-            "CV16-stays",
+            "CV12-priority",
             75.0,
-            fault("disk-slow", 6.0, 4.0, "all", delay_ms=300.0),
-            fault("kill", 8.5, 15.0, "a1"),
-            fault("kill", 8.5, 15.0, "b1"),
+            _FIRST_DOWN,
             load={"policy": "conventional"},
-            besides=(Answers(window=("kill-3", "heal:kill-2"), broker="c1", least=20),),
-        ),
-        _row(
-            "CV16",
-            75.0,
-            fault("disk-slow", 6.0, 4.0, "all", delay_ms=300.0),
-            fault("kill", 8.5, 15.0, "a1"),
-            fault("kill", 8.5, 15.0, "b1"),
-            fault("kill", 8.5, 15.0, "c1"),
-            load=_APART,
             besides=(
-                Reported("unavailable"),
-                UnknownCommits(least=2, at="kill-2"),
-                Answers(window=("kill-4", "heal:kill-2"), most=0),
+                Connects(brokers={"b1": (12, 60), "c1": (8, 120)}),
+                Recovers(of="b1", tried=("b1",), to=("c1",), after="kill-1", least=8),
             ),
-        ),
-        *(
-            _row(
-                f"CV15-{case}",
-                60.0,
-                *more,
-                fault("kill", 8.5, 0.5),
-                load={"policy": "conventional", "hold_s": 5.0},
-                besides=(Moved(of="a1", by="b1", least=10),),
-            )
-            for case, more in (
-                ("heard", ()),
-                (
-                    "cut",
-                    (fault("partition", 8.0, 20.0, None, shape="one-way", pair="a", direction="from"),),
-                ),
-            )
-        ),
-        *(
-            _row(case, 75.0, injected, nodes=_MASTER, load=_CHANGING, besides=besides, allowed=allowed)
-            for case, injected, besides, allowed in (
-                ("CV3", _MEMBER_DOWN, (_ALL_AGREE,), ()),
-                (
-                    "CV3-away",
-                    fault("leave", 8.0, None, "c1"),
-                    (Converges(kind="subscriptions", brokers=("a1", "b1"), least=2),),
-                    ("stuck",),
-                ),
-                (
-                    "CV4",
-                    fault("kill", 8.0, 20.0, "a1"),
-                    (
-                        _ALL_AGREE,
-                        RefusesChange(broker="b1", pattern=_NO_MASTER, window=_DOWN, least=1),
-                        RefusesChange(broker="c1", pattern=_NO_MASTER, window=_DOWN, least=1),
-                        Answers(broker="b1", window=_DOWN, least=50),
-                        Answers(broker="c1", window=_DOWN, least=50),
-                    ),
-                    (),
-                ),
-                (
-                    "CV4-member",
-                    fault("kill", 8.0, 20.0, "b1"),
-                    (
-                        _ALL_AGREE,
-                        RefusesChange(broker="c1", pattern=_NO_MASTER, window=_DOWN, most=0),
-                    ),
-                    (),
-                ),
-            )
+            guards=(PromptlyConnects(),),
         ),
         _row(
-            "CV17-kill",
-            60.0,
-            fault("kill", 8.0, 20.0),
-            nodes=_IN_DATABASE,
-            load=_APART,
-            besides=(Answers(window=_DOWN, broker="b1", least=20),),
+            "CV3",
+            75.0,
+            fault("kill", 8.0, 20.0, "c1"),
+            nodes=_MASTER,
+            load={"policy": "conventional", "master": "", "rate": 36.0, "hold_s": 1.0},
+            besides=(Converges(kind="subscriptions", brokers=("a1", "b1", "c1"), least=2),),
         ),
         _row("CV11-together", 45.0, fault("kill", 8.0, 6.0, "b1"), load={"policy": "conventional"}),
         _row(
@@ -460,6 +336,7 @@ CLAIMS: Final = SystemClaims(
     compared=("CV", "HA12"),
     left_out={
         "HA3": "the steps are for brokers of own only; HA3-load tests the same under load",
+        "CV13-broker": "imq.system.max_count has no limit behavior: what is too much is rejected",
         "CV13-commit": _ONE_LIMIT,
         "CV13-commit-none": _ONE_LIMIT,
         "CV14": "containers share their machine's clock: the master's cannot be set back",
