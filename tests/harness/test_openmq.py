@@ -103,6 +103,7 @@ def test_a_broker_may_have_its_own_store_in_a_database(policy):
     assert "PGPASSWORD" not in every["start"]
 
 
+@pytest.mark.usefixtures("distributed")
 def test_brokers_of_one_machine_listen_where_they_are_told():
     values, every = files("a1", spec("standalone", environment="local"), HERE, {})
     assert (values["imq.hostname"], values["imq.portmapper.port"]) == ("127.0.0.1", "27676")

@@ -78,7 +78,8 @@ EXPECTED = {
             "Nevertheless a1 had p1#2 in its main store at 9.100 s.",
             (
                 "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must "
-                "not be in any store, and no message in more than one store."
+                "not be in any store, and no message in more than one store. A message of a queue that was "
+                "deleted must not come back."
             ),
         ],
     ),
@@ -105,7 +106,8 @@ EXPECTED = {
             ),
             (
                 "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must "
-                "not be in any store, and no message in more than one store."
+                "not be in any store, and no message in more than one store. A message of a queue that was "
+                "deleted must not come back."
             ),
         ],
     ),
