@@ -98,23 +98,18 @@ class LimitedQueue(Queue):
 
     def __init__(self, *arguments: Any, total: StoredCount, room_changed: Callable[[], None]) -> None:
         super().__init__(*arguments)
-        settings = self.settings
-        self.behavior = "FLOW_CONTROL" if self.forwards else settings.limit_behavior
-        self.most = _bound(settings.max_messages)
         self.count = 0
         self._total = total
         self._room_changed = room_changed
-        self._by_priority: dict[int, deque[Message]] | None = None
-        """What was lined up, by priority; some of it is gone or held. None: nobody asks for it."""
-        if self.behavior == "REMOVE_LOW_PRIORITY":
-            self._by_priority = defaultdict(deque)
+        self.limit(self.settings)
 
     def limit(self, settings: AddressSettings) -> None:
         """Let other limits hold from now on; what is stored stays, even if it is too much."""
         self.settings = settings
-        self.behavior = settings.limit_behavior
+        self.behavior = "FLOW_CONTROL" if self.forwards else settings.limit_behavior
         self.most = _bound(settings.max_messages)
-        self._by_priority = None
+        self._by_priority: dict[int, deque[Message]] | None = None
+        """What was lined up, by priority; some of it is gone or held. None: nobody asks for it."""
         if self.behavior == "REMOVE_LOW_PRIORITY":
             self._by_priority = defaultdict(deque)
             for message in self.messages.values():

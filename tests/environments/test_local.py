@@ -312,11 +312,12 @@ def test_the_files_of_a_node_are_edited_only_while_it_is_stopped(tmp_path):
         return {"journal/segment": b"edited", "new/file": b"2"}
 
     async def main():
-        async with deployed(tmp_path) as environment:
+        async with deployed(tmp_path, start=False) as environment:
             data = tmp_path / "run" / "nodes" / "a1" / "data"
             (data / "journal").mkdir()
             (data / "journal" / "segment").write_bytes(b"of a1")
             (data / "old").write_bytes(b"1")
+            await environment.start("a1")
             with pytest.raises(UsageError, match="a1 is running"):
                 await environment.edit_data("a1", edited)
             await environment.kill("a1")

@@ -36,7 +36,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
     "CV3": without(
         "a broker that is back gets only the changes that are made from then on",
         _MASTER,
-        "record.changes_since(0 if whole else message.sequence)",
+        "record.changes_since(0 if is_whole else message.sequence)",
         "record.changes_since(head.sequence)",
         fails=_DIVERGED,
     ),
@@ -94,8 +94,9 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
         changes=(
             Replacement(
                 "broker/core/change_record.py",
-                "head.sequence + 1, request, kind, key, value)",
-                "self._engine.now() * 1000 + (head.sequence + 1) % 1000, request, kind, key, value)",
+                "head.sequence + 1, request, kind, key, value, dropped)",
+                "self._engine.now() * 1000 + (head.sequence + 1) % 1000,"
+                " request, kind, key, value, dropped)",
             ),
             Replacement(
                 "broker/cluster/change_member.py", " or change.sequence > head.sequence + 1:\n", ":\n"
