@@ -112,6 +112,22 @@ def clean_fail_over(rows: Sequence[Row]) -> bool:
     )
 
 
+def deleted(rows: Sequence[Row]) -> bool:
+    """A queue was deleted with a message that was never delivered, and a later one was."""
+    unread = {row["message"] for row in invoked(rows, "send")}
+    unread -= {row.get("message") for row in rows if row["f"] in ("deliver", "browse")}
+    waiting, ended = set(), set()
+    for row in rows:
+        queue, outcome = row.get("queue"), (row["f"], row["type"])
+        if outcome == ("send", "ok") and row["message"] in unread:
+            waiting.add(queue)
+        elif outcome == ("delete", "ok") and queue in waiting:
+            ended.add(queue)
+        elif row["f"] == "deliver" and queue in ended:
+            return True
+    return False
+
+
 def came_again(rows: Sequence[Row]) -> bool:
     """A message was delivered to two sessions, the first of which was lost."""
     lost, sessions = set(), defaultdict(set)
@@ -334,6 +350,7 @@ FAULTS = (
     "takeover",
     "quiesce",
     "switch-over",
+    "administer",
 )
 SHAPES = (
     "isolate-live",
@@ -358,6 +375,7 @@ FAULT_OPTIONS = (
     "stop.failover",
     "database-disconnect.chance",
     "database-disconnect.committed",
+    "administer.command",
 )
 FAILS_OVER = (
     "ha-policy.replication.quorum-vote-wait",
@@ -419,6 +437,7 @@ COUNTERPARTS: dict[str, Event] = {
     "workload request-reply": of_queue(*(f"/temp-queue/{number}" for number in range(1, 9))),
     "workload selectors": changed_selector,
     "workload bank": of_queue("bank"),
+    "workload destinations": deleted,
     **{f"property {name}": failed_over for name in FAILS_OVER},
     "property ha-policy.multi-instance.failover-on-shutdown": clean_fail_over,
     "property cluster.connection-ttl": came_again,

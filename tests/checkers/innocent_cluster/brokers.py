@@ -9,7 +9,7 @@ Sessions, holds and open transactions end with it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from innocent_cluster.connections import Connection
@@ -18,6 +18,7 @@ from innocent_cluster.places import Name, Place, Session
 from innocent_cluster.timeline import MS, Answer, S
 
 if TYPE_CHECKING:
+    from innocent_cluster.administration import Request
     from innocent_cluster.world import World
 
 Work = Callable[[], str]
@@ -131,6 +132,10 @@ class Pair:
         """The subscriptions of other pairs, as those told of them last."""
         self.leaving: list[tuple[Pair, list[Place], Message, int]] = []
         """Messages for known subscriptions of other pairs, and when they came here."""
+        self.made: set[str] = set()
+        """The queues that an administrator made and that were not deleted since."""
+        self.unheard_changes: list[Request] = []
+        """The changes of queues at other pairs of which this one has not heard, in their order."""
         self._positions = 0
 
     @property
@@ -150,6 +155,7 @@ class Pair:
         assert self.live is None
         broker.role = "live"
         self.activations += 1
+        self.catch_up()
         self.push()
 
     def forget(self, broker: Broker) -> None:
@@ -340,6 +346,55 @@ class Pair:
                     copy.holder, copy.transaction = None, None
                     if session.place is not None:
                         self._put_back(session.place, copy, counts=counts or self._counts_all)
+
+    # ------------------------------------------------------------------------- queues as a whole
+
+    def change(self, request: Request, pairs: Sequence[Pair]) -> str:
+        """Make or delete a queue here and at those of the other pairs that can hear of it now."""
+        world = self.world
+        others = [pair for pair in pairs if pair is not self]
+        hears = not any(world.delays_news(self, pair) for pair in others)
+        if world.refuses() or (self.unheard_changes and not hears):
+            return "fail"
+        self.catch_up()
+        self._apply(request)
+        for pair in others:
+            pair.unheard_changes.append(request)
+            if pair.able is not None and not world.delays_news(self, pair):
+                pair.catch_up()
+        return "ok"
+
+    def catch_up(self) -> None:
+        """Do all changes of queues that were made elsewhere and not here yet."""
+        while self.unheard_changes:
+            self._apply(self.unheard_changes.pop(0))
+
+    def _apply(self, request: Request) -> None:
+        name: Name = (request.queue, None)
+        if request.f == "create":
+            self.made.add(request.queue)
+            self.places.setdefault(name, Place(name))
+            return
+        self.made.discard(request.queue)
+        place = self.places.pop(name, None)
+        if place is None:
+            return
+        kept = []
+        for copy in place.copies:
+            certain = copy.message.certain_since
+            is_certain = copy.holder is None and certain is not None and certain < request.asked
+            there = Place(name)
+            if self.world.culprit.strikes(
+                "keeps a message of a deleted queue", there, copy, is_certain=is_certain
+            ):
+                self.places[name] = there
+                kept.append(copy)
+        for copy in kept:
+            place.remove(copy)
+            self.places[name].copies.append(copy)
+        place.is_gone = True
+        for connection in [session.connection for session in place.sessions]:
+            connection.broker.end(connection)
 
     # ------------------------------------------------------------------------------- subscriptions
 

@@ -97,7 +97,8 @@ class Client:
         outcome = yield from self.ask(
             "send", columns, lambda: self.pair.send(connection, message, transaction)
         )
-        message.is_certain = message.is_certain or (outcome == "ok" and transaction is None)
+        if outcome == "ok" and transaction is None and not message.is_certain:
+            message.certain_since = self.world.timeline.now
         return outcome
 
     def begin(self) -> Script:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from innocent_cluster.brokers import Broker
-from innocent_cluster.habits import CLOCKS, KILLS, LINKS, ORDERLY, STORES
+from innocent_cluster.habits import ADMINISTER, CLOCKS, KILLS, LINKS, ORDERLY, STORES
 from innocent_cluster.recording import NEMESIS
 from innocent_cluster.timeline import MS, S, Script
 
@@ -53,7 +53,7 @@ class Fault:
             self._row("info", self.kind, bit=False, error=f"no broker is {self.target} now")
             return
         world.struck.update(self.brokers)
-        if self.kind not in CLOCKS:
+        if self.kind not in (*CLOCKS, ADMINISTER):
             world.unheard.update(self.brokers)
         yield self.chance.choice([0, MS, 50 * MS])
         for broker in self.brokers:
@@ -88,6 +88,8 @@ class Fault:
             options["step_ms"] = chance.choice(SKEWS) / MS
         if kind == "clock-strobe":
             options["period_ms"] = chance.choice([20.0, 200.0])
+        if kind == ADMINISTER:
+            options = {"command": chance.choice(["destinations", "reload", "compact"])}
         if kind == "stop" and chance.random() < 0.5:
             options["failover"] = True
         if kind == "database-disconnect":
@@ -145,7 +147,7 @@ class Fault:
         elif kind in ORDERLY:
             if broker.is_live and broker.pair.successors:
                 world.switch_over(broker)
-        else:
+        elif kind != ADMINISTER:
             assert kind in CLOCKS, kind
             broker.skew = round(self.options.get("skew_ms", self.options.get("step_ms", 0)) * MS)
             broker.pair.push()
@@ -175,6 +177,8 @@ class Fault:
         if kind in CLOCKS:
             skews = [0 if is_healed else broker.skew for broker in self.brokers]
             return {name: f"clock {skew / S:+g} s" for name, skew in zip(names, skews, strict=True)}
+        if kind == ADMINISTER:
+            return dict.fromkeys(names, "done 3 of 4")
         word = "gone" if kind in (*KILLS, "leave") else "paused" if kind == "pause" else "left"
         return dict.fromkeys(names, "running" if is_healed else word)
 

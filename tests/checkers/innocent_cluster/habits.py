@@ -17,6 +17,8 @@ STORES = (
 ORDERLY = ("takeover", "quiesce", "switch-over")
 LINKS = ("partition", "slow", "stall")
 CLOCKS = ("clock-skew", "clock-step", "clock-strobe")
+ADMINISTER = "administer"
+"""Commands that disturb nobody; not among the kinds that every history draws."""
 FAULTS = (*KILLS, "pause", *STORES, *LINKS, *CLOCKS, *ORDERLY)
 
 
@@ -64,6 +66,9 @@ class Habits:
     joins: bool
     leaves: bool
     shares_topics: bool
+    deletes: bool
+    deletes_together: bool
+    administers: bool
 
     @property
     def promises(self) -> Promises:
@@ -84,7 +89,15 @@ class Habits:
 
 
 def drawn(
-    chance: random.Random, *, redistributes: bool, joins: bool, leaves: bool, shares_topics: bool
+    chance: random.Random,
+    *,
+    redistributes: bool,
+    joins: bool,
+    leaves: bool,
+    shares_topics: bool,
+    deletes: bool,
+    deletes_together: bool,
+    administers: bool,
 ) -> Habits:
     """Most of everything is left out of every history."""
 
@@ -140,6 +153,9 @@ def drawn(
         joins=joins,
         leaves=leaves,
         shares_topics=shares_topics,
+        deletes=deletes,
+        deletes_together=deletes_together,
+        administers=administers,
     )
 
 

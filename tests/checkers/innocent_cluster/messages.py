@@ -24,9 +24,14 @@ class Message:
     headers: int | None = None
     is_large: bool = False
     carriers: list[Connection] = field(default_factory=list)
-    is_certain: bool = False
+    certain_since: int | None = None
     refusals: int = 0
     answered: set[object] = field(default_factory=set)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a send of it outside of transactions was answered ``ok``."""
+        return self.certain_since is not None
 
     @property
     def group(self) -> str | None:

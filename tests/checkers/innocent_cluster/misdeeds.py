@@ -99,6 +99,25 @@ def is_dropped_for_certain(world: World) -> bool:
     return is_kept(world) and copy.message.is_certain and not copy.message.answered
 
 
+def is_back_for_certain(world: World) -> bool:
+    """The victim was seen by a session or a store after the answers to all deletes of its queue."""
+    place, copy = world.culprit.place, world.culprit.copy
+    assert place is not None
+    assert copy is not None
+    requests = [
+        request
+        for one in world.administrators
+        for request in one.requests
+        if request.queue == place.name[0] and request.f == "delete"
+    ]
+    if any(request.outcome != "ok" for request in requests):
+        return False
+    last = max(request.answered or 0 for request in requests)
+    return (is_kept(world) and copy in place.copies) or any(
+        session.connection.opened > last for session, one in place.read if one is copy
+    )
+
+
 def is_certainly_dead(world: World) -> bool:
     """The victim was refused as often as it may be, with answers."""
     copy = world.culprit.copy
@@ -131,6 +150,9 @@ MISDEEDS: Mapping[str, Misdeed] = {
     ),
     "keeps a message for ever": Misdeed(_of("stuck"), QUEUES | {"groups": 0}, counts=is_kept),
     "delivers again after an ack": Misdeed(_of("duplicate", "resurrected"), QUEUES, counts=is_kept),
+    "keeps a message of a deleted queue": Misdeed(
+        _of("resurrected"), QUEUES | {"deletes": True, "send_again": False}, counts=is_back_for_certain
+    ),
     "has an acknowledged message in its store": Misdeed(_of("resurrected"), QUEUES),
     "delivers an aborted send": Misdeed(_of("aborted-delivery", "read-uncommitted"), TRANSACTIONS),
     "swaps two messages of a group": Misdeed(_of("reordered", "reordered-realtime"), GROUPS),

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from innocent_cluster.administration import Administrator
 from innocent_cluster.brokers import Broker, Pair
 from innocent_cluster.clients import Producer
 from innocent_cluster.connections import Connection
 from innocent_cluster.consumers import Consumer, Receiver
 from innocent_cluster.faults import Fault
-from innocent_cluster.habits import Habits, drawn
+from innocent_cluster.habits import ADMINISTER, Habits, drawn
 from innocent_cluster.messages import Columns, Copy, Message
 from innocent_cluster.misdeeds import AWAY, Culprit
 from innocent_cluster.places import Session
@@ -38,12 +39,16 @@ class World:
         self._moves = random.Random(f"moves of an innocent cluster {seed}")
         self._members = random.Random(f"members of an innocent cluster {seed}")
         self._news = random.Random(f"news of an innocent cluster {seed}")
+        self._changes = random.Random(f"changes of an innocent cluster {seed}")
         self.habits: Habits = drawn(
             self.chance,
             redistributes=self._moves.random() < 0.3,
             joins=self._members.random() < 0.3,
             leaves=self._members.random() < 0.2,
             shares_topics=self._news.random() < 0.5,
+            deletes=self._changes.random() < 0.25,
+            deletes_together=self._changes.random() < 0.5,
+            administers=self._changes.random() < 0.1,
         )
         self.culprit = Culprit(self, misdeed)
         if self.culprit.misdeed is not None:
@@ -52,6 +57,7 @@ class World:
         self.timeline = Timeline()
         self.recording = Recording(self.timeline)
         self.pairs = [Pair(self, "abc"[n], self.habits.brokers) for n in range(self.habits.pairs)]
+        self.administrators = self._appoint() if self.habits.deletes else []
         self.readers: dict[Session, Consumer] = {}
         self.at_end: list[Answer] = []
         self.struck: set[Broker] = set()
@@ -113,6 +119,13 @@ class World:
             return True
         return message.id not in pair.known and all(one.is_closed for one in message.carriers)
 
+    def _appoint(self) -> list[Administrator]:
+        """Return an administrator for each queue that is deleted: of one pair, or of all."""
+        pairs, chance = self.pairs, self._changes
+        if self.habits.deletes_together:
+            return [Administrator(self, f"d{n}", pairs, chance) for n in range(chance.choice([1, 2]))]
+        return [Administrator(self, f"d-{pair.name}", [pair], chance) for pair in pairs]
+
     # ------------------------------------------------------------------------------------ messages
 
     def compose(
@@ -164,6 +177,7 @@ class World:
         some += [PULLED] if "receives" in workloads else []
         some += ["bank"] if "bank" in workloads else []
         some += ["requests"] if "request-reply" in workloads else []
+        some += [one.queue for one in self.administrators if pair in one.pairs]
         return self.chance.choice(some) if some else None
 
     def temporary_name(self, pair: Pair) -> str:
@@ -385,7 +399,7 @@ class World:
         self._begin_clients()
         if self.habits.redistributes and self.culprit.misdeed is None:
             self.timeline.spawn(self._redistribute())
-        if self.habits.shares_topics and len(self.pairs) > 1:
+        if (self.habits.shares_topics or self.administrators) and len(self.pairs) > 1:
             self.timeline.spawn(self._exchange())
         if self.culprit.strikes("is away for long"):
             self.timeline.spawn(self._be_away())
@@ -404,8 +418,10 @@ class World:
         yield from self._clients
         while not self.habits.late_drain and self._open_connections():
             yield 50 * MS
+        for pair in self.pairs:
+            pair.catch_up()
         if self.habits.compares:
-            self._compare()
+            yield from self._compare()
         self.phase("drain")
         yield from self._drain()
         self._resurrect()
@@ -439,6 +455,8 @@ class World:
             for pair in self.pairs:
                 pair.tell()
                 pair.forward()
+                if pair.able is not None and not self.delays_news(pair):
+                    pair.catch_up()
 
     def _be_away(self) -> Script:
         """A broker answers nothing for a while, and no fault is in force."""
@@ -494,10 +512,18 @@ class World:
             join = Fault(self, "late-start", "late-start-0", chance, brokers)
             begun.append(self.timeline.spawn(join.run(round(load * chance.uniform(0.1, 0.7)))))
         staying = [pair for pair in self.pairs if pair not in joining]
+        if self.habits.administers and self.culprit.misdeed is None:
+            start, duration = (round(load * self._changes.uniform(0.1, 0.5)) for _ in range(2))
+            begun.append(self.timeline.spawn(self._command(start, duration)))
         if self.habits.leaves and self.habits.brokers > 1 and self.culprit.misdeed is None:
             start = round(load * chance.uniform(0.1, 0.8))
             begun.append(self.timeline.spawn(self._leave(chance.choice(staying), start)))
         return begun
+
+    def _command(self, start: int, duration: int) -> Script:
+        """An administrator gives commands that disturb nobody."""
+        yield start
+        yield from Fault(self, ADMINISTER, f"{ADMINISTER}-0", self._changes).run(duration)
 
     def _leave(self, pair: Pair, start: int) -> Script:
         """One broker of a pair leaves for good, if its data can go on without it."""
@@ -510,11 +536,16 @@ class World:
 
     def _begin_clients(self) -> None:
         workloads, chance = self.habits.workloads, self.chance
+        self._clients += [self.timeline.spawn(one.run()) for one in self.administrators]
         for place, pair in enumerate(self.pairs):
             for _ in range(chance.randint(1, 2)):
                 transacted = "transactions" in workloads and chance.random() < 0.6
                 self._clients.append(self.timeline.spawn(Producer(self, pair, transacted=transacted).run()))
-            consumers: list[Consumer] = []
+            consumers = [
+                Consumer(self, pair, (one.queue, None))
+                for one in self.administrators
+                if pair in one.pairs and chance.random() < 0.6
+            ]
             queues = [
                 *(["q"] if workloads & {"queue", "transactions"} else []),
                 *(["r"] if "refusals" in workloads else []),
@@ -576,22 +607,39 @@ class World:
         for one in self._staying:
             yield one
 
-    def _compare(self) -> None:
-        """Live and backup tell what each queue holds, as they have it."""
-        now = self.timeline.now
+    def _compare(self) -> Script:
+        """Brokers tell twice what they have; the rows have what they told both times."""
+        first, low = self._views(), self.timeline.now
+        yield 200 * MS
+        second = self._views()
+        for (broker, kind, key), value in first.items():
+            if second.get((broker, kind, key)) == value:
+                told = {"kind": kind, "key": key, "value": value}
+                self.recording.add(
+                    HARNESS, "ok", "view", broker=broker, time_low=low, time_high=self.timeline.now,
+                    value=json.dumps(told),
+                )  # fmt: skip
+
+    def _views(self) -> dict[tuple[str, str, str], str]:
+        """Return by (broker, kind, key) what each broker has now.
+
+        Live and backup tell how many messages each queue holds. All lives tell which queues an
+        administrator made, where they make them together; so do the answers that clients got.
+        """
+        told = {}
         for pair in self.pairs:
             held = {name[0]: len(place.copies) for name, place in pair.places.items() if name[1] is None}
             for broker in pair.brokers if len(pair.brokers) > 1 else ():
                 for queue, count in held.items():
-                    told = {
-                        "kind": "destination",
-                        "key": f"{queue} at {pair.name}",
-                        "value": f"{count} messages",
-                    }
-                    self.recording.add(
-                        HARNESS, "ok", "view", broker=broker.name, time_low=now, time_high=now,
-                        value=json.dumps(told),
-                    )  # fmt: skip
+                    told[broker.name, "destination", f"{queue} at {pair.name}"] = f"{count} messages"
+        for one in self.administrators if self.habits.deletes_together else ():
+            for pair in one.pairs:
+                if pair.live is not None:
+                    is_there = one.queue in pair.made
+                    told[pair.live.name, "queue", one.queue] = "there" if is_there else "gone"
+            if one.answered is not None:
+                told["clients", "queue", one.queue] = "there" if one.answered else "gone"
+        return told
 
     def _browse(self, pair: Pair) -> None:
         live = pair.live
