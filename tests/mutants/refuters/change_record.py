@@ -95,8 +95,7 @@ REFUTERS: Final[Mapping[str, Refuter]] = {
             Replacement(
                 "broker/core/change_record.py",
                 "head.sequence + 1, request, kind, key, value, dropped)",
-                "self._engine.now() * 1000 + (head.sequence + 1) % 1000,"
-                " request, kind, key, value, dropped)",
+                "self._engine.now() * 1000 + (head.sequence + 1) % 1000, request, kind, key, value, dropped)",
             ),
             Replacement(
                 "broker/cluster/change_member.py", " or change.sequence > head.sequence + 1:\n", ":\n"
