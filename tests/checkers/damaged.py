@@ -1095,13 +1095,54 @@ def _taken_elsewhere(rows: list[Row], chance: random.Random) -> None:
         rows.insert(at, o(0, -2, "info", "role", broker="a2", **told))
 
 
+def _administered(rows: list[Row], chance: random.Random) -> None:
+    """Have an administrator delete a queue, or make it, with or without an answer."""
+    sent = [r["queue"] for r in rows if r["f"] == "send"]
+    if not sent:
+        return
+    told = {"queue": chance.choice(sent)}
+    f, process = chance.choice(["delete", "delete", "delete", "create"]), chance.randrange(170, 176)
+    at = chance.randrange(len(rows) + 1)
+    rows.insert(at, o(0, process, "invoke", f, **told))
+    if chance.random() < 0.85:
+        outcome, broker = (
+            chance.choice(["ok", "ok", "ok", "info", "fail"]),
+            chance.choice(["a1", "a1", "b1", None]),
+        )
+        end = chance.randrange(at, min(len(rows), at + 8)) + 1
+        rows.insert(end, o(0, process, outcome, f, broker=broker, **told))
+    if chance.random() < 0.3:  # a broker starts and must have heard of it
+        for role in ("live", "stopped"):
+            low = rows[at]["time"] + chance.choice([-MS, 0, 60 * MS])
+            rows.insert(
+                chance.randrange(at, len(rows)) + 1,
+                o(0, -2, "info", "role", broker=chance.choice(["a1", "a2", "b1"]), node_id=None,
+                  role=role, time_low=low, time_high=low),
+            )  # fmt: skip
+
+
+def _restored(rows: list[Row], chance: random.Random) -> None:
+    """Restore an earlier record of changes, and mostly delete a queue about then."""
+    kind, options = chance.choice([("restore-record", {}), ("administer", {"command": "restore"})])
+    label = f"restore {chance.randrange(10**9)}"
+    told = {"label": label, "nodes": ["a1"], "options": options}
+    at = chance.randrange(len(rows) + 1)
+    steps = [("invoke", kind), ("info", kind), ("invoke", f"heal:{kind}"), ("info", f"heal:{kind}")]
+    for type_, f in steps[: chance.choice([1, 2, 4, 4, 4])]:
+        seen = {} if type_ == "invoke" else {"bit": True, "observed": {"a1": "restored"}}
+        rows.insert(at, o(0, -1, type_, f, value=json.dumps(told | seen)))
+        at = chance.randrange(at + 1, min(len(rows), at + 20) + 1)
+    if chance.random() < 0.8:
+        _administered(rows, chance)
+
+
 DAMAGE_BESIDE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _subscribed_otherwise, _of_another, _select, _recolour, _dropped, _to_a_topic, _kept_for,
         _ungroup, _pull, _receive, _alone,
         _hurry, _made_temporary, _ended, _left_in_it,
-        _left_out, _copied_in_part, _made_again, _taken_elsewhere,
+        _left_out, _copied_in_part, _made_again, _taken_elsewhere, _administered, _restored,
     )
 }  # fmt: skip
 """Apart, so that what the other tests draw by chance stays what it is."""
