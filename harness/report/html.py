@@ -52,6 +52,8 @@ CLIENT_OPERATIONS: Final = (
     "subscribe",
     "unsubscribe",
     "connect",
+    "create",
+    "delete",
 )
 LEAST_S: Final = 0.05
 """The length below which a history is taken to have numbers in place of times (s)."""

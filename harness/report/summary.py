@@ -306,7 +306,7 @@ def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
     judged = "" if judged_s is None else f", judged within {judged_s:.1f} s"
     yield f"Figures  {statistics.rows} rows over {statistics.duration_s:.1f} s{judged}"
     for operation, types in statistics.operations.items():
-        if operation in {"send", "deliver", "ack", "nack", "commit"}:
+        if operation in {"send", "deliver", "ack", "nack", "commit", "create", "delete"}:
             counts = ", ".join(f"{types[kind]} {kind}" for kind in ("ok", "fail", "info") if types.get(kind))
             latency = statistics.latency.get(operation)
             times = (

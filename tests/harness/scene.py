@@ -99,6 +99,10 @@ class Scene:
 
     # ---- clients
 
+    def delete(self, at_s, broker="a1", *, process=500, f="delete"):
+        self.add(at_s, process, "invoke", f, queue="q")
+        self.add(at_s + 0.01, process, "ok", f, queue="q", broker=broker)
+
     def of(self, message, producer=1, sequence=None, group="g", queue="q", subscription=None):
         columns = {
             "queue": queue, "group": group, "message": message, "producer": producer,
@@ -207,6 +211,7 @@ class Scene:
             if ("session" in row and row["session"] in sessions and "message" not in row)
             or (row["f"] in {"subscribe", "drop"} and row.get("subscription") in named)
             or (row["f"] in {"subscribe", "drop"} and row.get("queue") in brief)
+            or (row["f"] in excerpt.QUEUE_CHANGES and row["queue"] == place)
         ]
         rows = {row["index"]: row for row in (*own, *more)}
         return excerpt.Excerpt(

@@ -62,6 +62,29 @@ def resurrected():
     return scene.story("resurrected")
 
 
+def of_a_deleted_queue():
+    scene = Scene()
+    scene.send(1.0, 2)
+    scene.fault(1.5, kind="kill", nodes=["a1"])
+    scene.role(1.6, "a1", "stopped")
+    scene.delete(2.0, "b1")
+    scene.delete(2.5, "b1", f="create")
+    scene.role(3.0, "a1", "live")
+    scene.heal(3.1, kind="kill")
+    scene.subscribe(4.0, 1)
+    scene.deliver(4.1, 2, 1)
+    scene.end(9.0)
+    return scene.story("resurrected")
+
+
+def lost_after_a_deletion():
+    scene = Scene()
+    scene.delete(1.0)
+    scene.send(2.0, 2)
+    scene.end(9.0, "a1")
+    return scene.story("lost")
+
+
 def copied():
     scene = Scene()
     scene.send(1.0, 2)
@@ -529,6 +552,8 @@ SCENES = {
     "lost": lost,
     "lost_with_its_consumer": lost_with_its_consumer,
     "resurrected": resurrected,
+    "of a deleted queue": of_a_deleted_queue,
+    "lost after a deletion": lost_after_a_deletion,
     "copied": copied,
     "uncommitted": uncommitted,
     "not selected": not_selected,

@@ -83,6 +83,58 @@ EXPECTED = {
             ),
         ],
     ),
+    "of a deleted queue": Told(
+        steps=[
+            "*1.00 send p1#2",
+            " 1.50 kill of a1",
+            " 1.60 stopped",
+            "*2.00 delete q",
+            " 2.50 create q",
+            " 3.00 live",
+            " 3.10 kill of a1 healed",
+            "*4.00 subscribe q",
+            "*4.10 deliver p1#2",
+        ],
+        words=[
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            "The deletion of queue q was requested at 2.000 s; b1 confirmed that at 2.010 s.",
+            "After that: a1 was seen live at 3.000 s and kill of a1 was healed at 3.100 s.",
+            "Session 1 began at 4.000 s.",
+            "Nevertheless a1 (live since 3.000 s, in its 2nd life) delivered p1#2 to session 1 at 4.100 s.",
+            (
+                "A message whose acknowledgement was confirmed, or whose temporary queue has ended, must "
+                "not be in any store, and no message in more than one store. A message of a queue that was "
+                "deleted must not come back."
+            ),
+        ],
+    ),
+    "lost after a deletion": Told(
+        steps=[
+            " 1.00 delete q",
+            "*2.00 send p1#2",
+            "*9.00 browse",
+            "*9.00 looked into",
+            "*9.00 end",
+        ],
+        words=[
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 2.000 s; a1 (live since before the "
+                "load) acknowledged it at 2.010 s."
+            ),
+            "Before that, a1 had confirmed a deletion of the queue at 1.010 s.",
+            (
+                "No consumer ever got p1#2, and when the queues had been drained no store of any broker "
+                "held it (they were read from 9.000 s on)."
+            ),
+            (
+                "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
+                "a store when everything has been healed and drained."
+            ),
+        ],
+    ),
     "copied": Told(
         steps=[
             " 1.00 send p1#2",

@@ -61,9 +61,12 @@ def test_only_the_file_of_the_message_is_opened(tmp_path, monkeypatch):
     directory = stored(tmp_path, scene, finding) / parquet.DIRECTORY
     opened = []
     read = excerpt._read
-    monkeypatch.setattr(
-        excerpt, "_read", lambda file, *rest: (opened.append(file.name), read(file, *rest))[1]
-    )
+
+    def noting(file, *rest, **named):
+        opened.append(file.name)
+        return read(file, *rest, **named)
+
+    monkeypatch.setattr(excerpt, "_read", noting)
     excerpt.ExcerptReader(directory).excerpt_of(finding)
     home = parquet.file_name(parquet.file_number("q", "g", 1, 4))
     assert set(opened) == {home, parquet.CONTROL}
@@ -90,6 +93,27 @@ def test_the_messages_beside_a_lost_one_are_read(tmp_path):
     finding = scene.finding("lost")
     read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
     assert {row["message"] for row in read.neighbours} == {1, 3}
+
+
+def test_what_an_administrator_did_with_the_queue_meanwhile_is_read(tmp_path):
+    scene = Scene()
+    scene.delete(1.0)
+    scene.delete(11.0)
+    scene.add(11.5, 501, "ok", "delete", queue="another", broker="a1")
+    scene.send(12.0, 2)
+    scene.delete(12.5, f="create")
+    scene.deliver(13.0, 2, 1)
+    scene.disconnect(13.1, 1)
+    scene.end(20.0)
+    finding = scene.finding("lost")
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
+    changes = [
+        (row["f"], row["queue"], row["time"]) for row in read.rows if row["f"] in excerpt.QUEUE_CHANGES
+    ]
+    assert changes == [
+        (f, "q", ns(at_s))
+        for f, at_s in [("delete", 11.0), ("delete", 11.01), ("create", 12.5), ("create", 12.51)]
+    ]
 
 
 def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):

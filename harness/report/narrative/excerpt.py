@@ -32,6 +32,8 @@ Row = Mapping[str, Any]
 MESSAGES_MAX: Final = 6
 TRANSACTIONS_MAX: Final = 3
 """The maximum number of transactions whose operations are all read."""
+QUEUE_CHANGES: Final = ("create", "delete")
+"""What an administrator does with a whole queue."""
 ROWS_MAX: Final = 2_000
 """The maximum number of rows of one finding.
 
@@ -102,6 +104,7 @@ class ExcerptReader:
         rows += self._of_control("session", sessions)
         rows += self._of_subscriptions(example, rows)
         rows += self._of_temporaries(rows)
+        rows += self._of_queue(example, rows)
         chosen = _ordered(rows)
         if len(chosen) > ROWS_MAX:  # the first and the last rows
             chosen = [*chosen[: ROWS_MAX // 2], *chosen[-ROWS_MAX // 2 :]]
@@ -172,6 +175,23 @@ class ExcerptReader:
                 pc.is_in(table["f"].cast(pa.string()), pa.array(["subscribe", "drop"])),
                 pc.is_in(table["queue"].cast(pa.string()), pa.array(sorted(names))),
             ),
+            columns=["time", "f", "queue"],
+        )
+
+    def _of_queue(self, example: Row, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in which the finding's queue was made and deleted, near its rows."""
+        file, queue = self._history / parquet.CONTROL, example.get("queue")
+        times = [row["time"] for row in rows if row["process"] >= 0]
+        if not file.is_file() or queue is None or not times:
+            return []
+        return _read(
+            file,
+            lambda table: pc.and_(
+                pc.is_in(table["f"].cast(pa.string()), pa.array(QUEUE_CHANGES)),
+                pc.equal(table["queue"].cast(pa.string()), queue),
+            ),
+            min(times) - SPANS_NS[1],
+            max(times),
             columns=["time", "f", "queue"],
         )
 

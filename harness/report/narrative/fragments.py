@@ -363,6 +363,15 @@ class Clauses:
         how = "ended in order" if end["type"] == "ok" else "was lost"
         return f"{clause}, whose connection {how} at {self.at(end)}."
 
+    def deletion(self, request: Row) -> str:
+        """Return a sentence that says when a queue was deleted, and which broker confirmed it."""
+        answers = (row for row in self.rows("delete", "ok") if row["process"] == request["process"])
+        answer = next((row for row in answers if row["index"] > request["index"]), None)
+        confirmed = (
+            "" if answer is None else f"; {self.broker_as_seen(answer)} confirmed that at {self.at(answer)}"
+        )
+        return f"The deletion of queue {request['queue']} was requested at {self.at(request)}{confirmed}."
+
     def session_end(self, session: int | None, low: int, high: int) -> str:
         """Return a sentence that says how a session ended between two rows."""
         for row in self.story.rows:

@@ -12,11 +12,13 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from checkers.schema import json_object
-from harness.report.narrative.excerpt import Row
+from harness.report.narrative.excerpt import QUEUE_CHANGES, Row
 
 Kind = Literal["producer", "client", "broker", "subscription", "session", "transaction"]
 """The kinds of lanes in their order: the way of a message from left to right."""
 
+ADMINISTRATOR: Final = "administrator"
+"""The lane of everybody who makes and deletes queues."""
 _KINDS: Final[tuple[Kind, ...]] = ("producer", "session", "subscription", "transaction")
 
 
@@ -64,6 +66,8 @@ class Names:
         A client that acknowledges and sends in one transaction is named after the session that
         consumes.
         """
+        if row["f"] in QUEUE_CHANGES:
+            return ADMINISTRATOR
         if "session" in row:
             return f"session {row['session']}"
         if row.get("transaction") in self._transactions:

@@ -63,7 +63,7 @@ def _sentences(story: Story, changes: int = CHANGES_MAX) -> Sequence[str]:
 def _not_arrived(clauses: Clauses) -> list[str]:
     """Tell of a message that was sent and did not arrive; used for lost and for stuck messages."""
     sent = clauses.first_row("send", "ok", clauses.message)
-    sentences = [clauses.sent(clauses.message)]
+    sentences = [clauses.sent(clauses.message), _deleted_before(clauses)]
     since = None if sent is None else clauses.standing.unprotected(sent.get("broker"), sent["time"])
     if sent is not None and since is not None:
         sentences.append(
@@ -73,6 +73,16 @@ def _not_arrived(clauses: Clauses) -> list[str]:
     browse = next(iter(clauses.shown_rows("phase", value="browse")), None)
     sentences.append(clauses.meanwhile(sent, browse, "After that"))
     return [*sentences, *_neighbours(clauses)]
+
+
+def _deleted_before(clauses: Clauses) -> str:
+    """Return when the queue was last deleted before a message was sent; empty if it was not."""
+    sent = clauses.first_row("send", "invoke", clauses.message)
+    deletes = clauses.rows("delete", "ok")
+    last = None if sent is None else clauses.latest(deletes, sent["index"])
+    if last is None:
+        return ""
+    return f"Before that, {last['broker']} had confirmed a deletion of the queue at {clauses.at(last)}."
 
 
 def _neighbours(clauses: Clauses) -> list[str]:
@@ -346,6 +356,9 @@ def _resurrected(clauses: Clauses) -> list[str]:
     browsed = clauses.completing()
     if browsed is None:
         return [clauses.sent(clauses.message)]
+    deletion = next((row for row in clauses.rows("delete") if row["index"] in clauses.witness), None)
+    if deletion is not None:
+        return _of_a_deleted_queue(clauses, deletion, browsed)
     copies = [row for row in clauses.rows("browse", "ok", clauses.message) if row["index"] in clauses.witness]
     confirmed = clauses.first_row("ack", "ok", clauses.message)
     if confirmed is not None and len(copies) == 1:
@@ -367,6 +380,21 @@ def _resurrected(clauses: Clauses) -> list[str]:
             f"Copies of it were in the main stores of {places}: more than one copy each time the stores were "
             "read."
         ),
+    ]
+
+
+def _of_a_deleted_queue(clauses: Clauses, deletion: Row, shown: Row) -> list[str]:
+    """Tell of a message that came back after the deletion of its queue."""
+    begun = next(
+        (row for row in clauses.rows("subscribe") if row.get("session") == shown.get("session", -1)), None
+    )
+    session = "" if begun is None else f"{capital(clauses.names.client(begun))} began at {clauses.at(begun)}."
+    return [
+        clauses.sent(clauses.message),
+        clauses.deletion(deletion),
+        clauses.meanwhile(deletion, shown, "After that"),
+        session,
+        f"Nevertheless {_appearance(clauses, shown)}.",
     ]
 
 

@@ -13,7 +13,7 @@ from checkers.asked import selector_of
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, json_object
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
-from harness.report.narrative.naming import Names
+from harness.report.narrative.naming import ADMINISTRATOR, Names
 from harness.report.narrative.subscriptions import selector_words
 
 _PHASES: Final = {
@@ -54,6 +54,12 @@ _OPERATIONS: Final = {
         "unsubscribes from {queue}",
         "the end of the subscription to {queue}",
         "unsubscribe {called}",
+    ),
+    "create": ("creates queue {queue}", "the creation of queue {queue}", "create {called}"),
+    "delete": (
+        "deletes queue {queue} with its messages",
+        "the deletion of queue {queue}",
+        "delete {called}",
     ),
     "drop": ("drops its subscription to {queue}", "the drop of {queue}", "drop {called}"),
 }
@@ -166,7 +172,7 @@ def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
 
 def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
     first, last = rows[0], rows[-1]
-    client_name = names.client(first)
+    client_name = subject(names.client(first))
     broker = last.get("broker") or names.broker_asked(first)
     at = broker or "a broker"
     m = names.message(first.get("message"))
@@ -199,6 +205,11 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
         case "fail":
             return f"failed {label}", f"{capital(noun)} by {client_name} fails for certain{_why(first)}."
     return f"unknown {label}", f"{capital(client_name)} does not learn the outcome of {noun}{_why(first)}."
+
+
+def subject(client: str) -> str:
+    """Return a client as the subject of a sentence: ``producer 5``, ``the administrator``."""
+    return f"the {client}" if client == ADMINISTRATOR else client
 
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:

@@ -23,7 +23,7 @@ from checkers.subscriptions import split
 from checkers.verdict import Finding
 from harness.report.narrative import subscriptions, transactions
 from harness.report.narrative.cluster_state import Break, Standing, moment
-from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns, named_in
+from harness.report.narrative.excerpt import QUEUE_CHANGES, Excerpt, Row, example_of, load_began_ns, named_in
 from harness.report.narrative.logbook import LogLine
 from harness.report.narrative.naming import Kind, Names
 from harness.report.narrative.sentences import phrase
@@ -248,9 +248,12 @@ def _of_clients(
     for row in rows:
         if row["index"] in witness:
             rank = 0
-        elif row["f"] in {"subscribe", "drop"} and (
-            (place is not None and row.get("subscription") == place[1])
-            or str(row.get("queue")).startswith(TEMPORARY)
+        elif row["f"] in QUEUE_CHANGES or (
+            row["f"] in {"subscribe", "drop"}
+            and (
+                (place is not None and row.get("subscription") == place[1])
+                or str(row.get("queue")).startswith(TEMPORARY)
+            )
         ):
             rank = 2
         elif place is not None and row.get("subscription") not in {None, place[1]}:
