@@ -25,6 +25,9 @@ CLIENTS: Final = "clients"
 Brokers must not disagree with these views.
 """
 
+QUEUE: Final = "queue"
+"""The kind of view that says whether a broker has a queue that an administrator made."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:

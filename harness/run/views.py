@@ -18,7 +18,7 @@ import msgspec
 
 from checkers.schema import HARNESS
 from checkers.subscriptions import place_of
-from checkers.views import CLIENTS
+from checkers.views import CLIENTS, QUEUE
 from harness.interface import LIVE, Address, Keeping, Mirrored, Mirroring, Recorder, Status, Viewed
 from harness.run.compose import Composition
 
@@ -42,9 +42,6 @@ DESTINATION: Final = "destination"
 
 NOTHING: Final = "nothing"
 """The value of a queue without messages."""
-
-QUEUE: Final = "queue"
-"""The kind of view that says whether a broker has a queue that an administrator made."""
 
 DESTINATIONS: Final = "destinations"
 """The kind of view in which brokers tell the queues of the record that all of them have."""

@@ -211,7 +211,7 @@ class Scene:
             if ("session" in row and row["session"] in sessions and "message" not in row)
             or (row["f"] in {"subscribe", "drop"} and row.get("subscription") in named)
             or (row["f"] in {"subscribe", "drop"} and row.get("queue") in brief)
-            or (row["f"] in excerpt.QUEUE_CHANGES and row["queue"] == place)
+            or (row["f"] in excerpt.QUEUE_CHANGES and row["queue"] == excerpt.queue_of(finding))
         ]
         rows = {row["index"]: row for row in (*own, *more)}
         return excerpt.Excerpt(

@@ -505,6 +505,19 @@ def diverged():
     return scene.story("diverged", kind="members", key=NODE, held=held, begin_ns=ns(10.1), end_ns=ns(12.0))
 
 
+def told_otherwise():
+    """A broker has a queue whose deletion clients were answered."""
+    scene = Scene(a1="live", b1="live")
+    scene.delete(1.0, f="create")
+    scene.delete(2.0, "b1")
+    scene.phase(8.0, "heal")
+    scene.phase(9.0, "recovered")
+    scene.view(12.0, "clients", "gone", since_s=9.0, key="q", kind="queue")
+    scene.view(12.0, "a1", "there", since_s=10.0, key="q", kind="queue")
+    held = {"clients": "gone", "a1": "there"}
+    return scene.story("diverged", kind="queue", key="q", held=held, begin_ns=ns(10.0), end_ns=ns(12.0))
+
+
 def unavailable():
     scene = Scene()
     scene.send(1.0, 1)
@@ -593,6 +606,7 @@ SCENES = {
     "double_takeover": double_takeover,
     "taken_twice": taken_twice,
     "diverged": diverged,
+    "told otherwise": told_otherwise,
     "unavailable": unavailable,
     "starved": starved,
     "not_recovered": not_recovered,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from scene import Scene, steps
+from scene import NODE, Scene, steps
 from scenes import SCENES
 
 from checkers.anomaly import ANOMALIES
 from checkers.schema import NEMESIS
 from harness.report.narrative import cluster_state, paragraphs, story
-from harness.report.narrative.sentences import phrase
+from harness.report.narrative.sentences import phrase, thing
 
 
 @dataclass(frozen=True)
@@ -1059,6 +1059,22 @@ EXPECTED = {
             ("Once the cluster has recovered and the recovery bound has passed, its brokers must agree."),
         ],
     ),
+    "told otherwise": Told(
+        steps=[
+            " 1.00 create q",
+            " 2.00 delete q",
+            " 8.00 heal",
+            " 9.00 recovered",
+            "*12.00 queue q",
+            "*12.00 queue q?",
+        ],
+        words=[
+            "b1 (live since before the load) had confirmed the deletion of queue q at 2.010 s.",
+            "The cluster had recovered at 9.000 s.",
+            'Asked repeatedly about queue q from 10.000 s to 12.000 s, a1 answered "there".',
+            "Once the cluster has recovered and the recovery bound has passed, its brokers must agree.",
+        ],
+    ),
     "unavailable": Told(
         steps=[
             " 2.00 kill of a1",
@@ -1379,6 +1395,18 @@ def test_a_fault_that_stayed_is_not_said_to_be_healed(told, error, words):
     label, said = phrase(rows, story.Names(rows), story.Standing(scene.rows, 0))
     assert said == words
     assert label == f"partition of a1 {'healed' if told['bit'] else 'not healed'}"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (NODE, "members 01234567"),
+        ('["","","shared1-t3"]', 'members ["","","shared1-t3"]'),
+        ("destinations-q1", "members destinations-q1"),
+    ],
+)
+def test_only_the_id_of_a_node_is_shortened(key, words):
+    assert thing("members", key) == words
 
 
 def test_a_fault_that_found_no_target_is_never_in_force():

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from checkers import totals, transactions
+from checkers import totals, transactions, views
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
 from checkers.schema import COLUMNS, HARNESS, TEMPORARY
@@ -34,6 +34,8 @@ TRANSACTIONS_MAX: Final = 3
 """The maximum number of transactions whose operations are all read."""
 QUEUE_CHANGES: Final = ("create", "delete")
 """What an administrator does with a whole queue."""
+LAST_CHANGES: Final = 6
+"""The number of such rows of a queue that brokers disagree about."""
 ROWS_MAX: Final = 2_000
 """The maximum number of rows of one finding.
 
@@ -104,7 +106,7 @@ class ExcerptReader:
         rows += self._of_control("session", sessions)
         rows += self._of_subscriptions(example, rows)
         rows += self._of_temporaries(rows)
-        rows += self._of_queue(example, rows)
+        rows += self._of_queue(finding, rows)
         chosen = _ordered(rows)
         if len(chosen) > ROWS_MAX:  # the first and the last rows
             chosen = [*chosen[: ROWS_MAX // 2], *chosen[-ROWS_MAX // 2 :]]
@@ -178,11 +180,14 @@ class ExcerptReader:
             columns=["time", "f", "queue"],
         )
 
-    def _of_queue(self, example: Row, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows in which the finding's queue was made and deleted, near its rows."""
-        file, queue = self._history / parquet.CONTROL, example.get("queue")
+    def _of_queue(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows in which the finding's queue was made and deleted, near its rows.
+
+        If clients had nothing to do with the finding, these are the last such rows.
+        """
+        file, queue = self._history / parquet.CONTROL, queue_of(finding)
         times = [row["time"] for row in rows if row["process"] >= 0]
-        if not file.is_file() or queue is None or not times:
+        if not file.is_file() or queue is None:
             return []
         return _read(
             file,
@@ -190,8 +195,9 @@ class ExcerptReader:
                 pc.is_in(table["f"].cast(pa.string()), pa.array(QUEUE_CHANGES)),
                 pc.equal(table["queue"].cast(pa.string()), queue),
             ),
-            min(times) - SPANS_NS[1],
-            max(times),
+            min(times) - SPANS_NS[1] if times else None,
+            max(times, default=None),
+            most=READ_MAX if times else -LAST_CHANGES,
             columns=["time", "f", "queue"],
         )
 
@@ -274,6 +280,15 @@ def example_of(finding: Finding) -> Row:
     """Return the first example: queue, group, message, index and key, as far as they are known."""
     examples = finding.details.get("examples") or [{}]
     return dict(examples[0])
+
+
+def queue_of(finding: Finding) -> str | None:
+    """Return the queue that a finding is about, or None."""
+    details = finding.details
+    if finding.name == views.NAME and details.get("kind") == views.QUEUE:
+        return str(details["key"])
+    queue: str | None = example_of(finding).get("queue")
+    return queue
 
 
 def named_in(finding: Finding) -> int | None:

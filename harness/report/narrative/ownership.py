@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from checkers.views import CLIENTS
 from harness.report.narrative.cluster_state import moment
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.fragments import Clauses
-from harness.report.narrative.sentences import thing
+from harness.report.narrative.sentences import capital, thing
 
 
 def split_brain(clauses: Clauses) -> list[str]:
@@ -184,20 +185,33 @@ def diverged(clauses: Clauses) -> list[str]:
     answers = details.get("held")
     if not answers:
         return [clauses.story.finding.sentence]
+    subject = thing(details["kind"], details["key"])
+    sentences = [_last_answered(clauses, subject, answers[CLIENTS])] if CLIENTS in answers else []
     recovered = next(iter(clauses.shown_rows("phase", value="recovered")), None)
-    sentences = [] if recovered is None else [f"The cluster had recovered at {clauses.at(recovered)}."]
+    if recovered is not None:
+        sentences.append(f"The cluster had recovered at {clauses.at(recovered)}.")
     sides = " and ".join(
         f"{broker} did not know it" if value is None else f'{broker} answered "{value}"'
         for broker, value in answers.items()
+        if broker != CLIENTS
     )
     begin, end = (
         clauses.standing.seconds(details.get("begin_ns")),
         clauses.standing.seconds(details.get("end_ns")),
     )
-    sentences.append(
-        f"Asked repeatedly about {thing(details['kind'], details['key'])} from {begin} to {end}, {sides}."
-    )
+    sentences.append(f"Asked repeatedly about {subject} from {begin} to {end}, {sides}.")
     return sentences
+
+
+def _last_answered(clauses: Clauses, subject: str, answer: str | None) -> str:
+    """Return what clients were answered last about a queue or a subscription."""
+    changes = [*clauses.rows("create", "ok"), *clauses.rows("delete", "ok")]
+    if not changes:
+        return f"Clients had been answered that {subject} was {answer}."
+    last = max(changes, key=lambda row: int(row["index"]))
+    what = "creation" if last["f"] == "create" else "deletion"
+    broker = capital(clauses.broker_as_seen(last))
+    return f"{broker} had confirmed the {what} of {subject} at {clauses.at(last)}."
 
 
 def _counted(number: int, thing: str) -> str:

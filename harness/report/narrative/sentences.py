@@ -6,11 +6,13 @@ Kept apart from the choice of steps so that a change of wording can never change
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from checkers.asked import selector_of
 from checkers.schema import HARNESS, MONITOR, NEMESIS, TOPIC, json_object
+from checkers.views import CLIENTS
 from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
 from harness.report.narrative.excerpt import Row
 from harness.report.narrative.naming import ADMINISTRATOR, Names
@@ -32,6 +34,7 @@ _IMPORTED_PHASES: Final = {
 }
 """The phases of a history of another harness that ends with empty queues."""
 _ERROR_MAX: Final = 160
+_NODE_ID: Final = re.compile("[0-9a-f-]{16,}")
 _ROLES: Final = {
     "live": "serves clients",
     "backup": "copies its live broker",
@@ -150,7 +153,7 @@ def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
 
 def thing(kind: str, key: str) -> str:
     """Return what a view describes; a node ID is shortened to as much as distinguishes it."""
-    return f"{kind} {key if ' ' in key else key[:8]}"
+    return f"{kind} {key[:8] if _NODE_ID.fullmatch(key) else key}"
 
 
 def _belief(row: Row) -> tuple[str, str]:
@@ -165,6 +168,8 @@ def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
     if row["type"] != "ok":
         return "not asked", f"{broker} could not be asked{_why(row)}."
     subject, belief = _belief(row)
+    if broker == CLIENTS:
+        return subject, f"Clients were answered that {subject} is {json.loads(row['value'])['value']}."
     low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
     span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
     return f"{subject}?", f"Asked about {subject}, {broker} {belief}{span}."
