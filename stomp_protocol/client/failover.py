@@ -125,11 +125,9 @@ class FailoverConnection:
             recovers = True
             if self._is_finishing():
                 return
-            lost = State("lost", connection.node, connection.ended.result())
-            self._on_state(lost)
             if not self._rules.reconnect:
                 return
-            chosen = self._on_failure(lost)
+            chosen = self._on_failure(_lost(connection))
             if chosen:
                 self._prefer([chosen])
             if self._refused:
@@ -205,6 +203,7 @@ class FailoverConnection:
     async def _stay(self, connection: Connection, *, recovers: bool) -> None:
         if connection.closed:
             await connection.ended
+            self._on_state(_lost(connection))
             return
         self.connection = connection
         connection.on_end = self._ended
@@ -215,6 +214,9 @@ class FailoverConnection:
                 connection.when_answered(lambda: self._on_state(State("recovered", connection.node)))
             self._watch_topology(connection)
             await connection.ended
+        except asyncio.CancelledError:
+            self._finishing = True  # the connection is not lost: its client ends it
+            raise
         finally:
             connection.close("client ended")
 
@@ -224,6 +226,9 @@ class FailoverConnection:
             self.unclean_at = asyncio.get_running_loop().time()
         self._refused = reason.startswith(REFUSED)
         self._on_down(reason)
+        if connection is not None and not self._finishing:
+            # Told at once: a client that is closed in the next moment has lost its connection, too.
+            self._on_state(State("lost", connection.node, reason))
 
     # ------------------------------------------------------------------------------------- topology
 
@@ -269,3 +274,8 @@ class FailoverConnection:
             head("SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": feed.destination, "ack": "auto"}),
             Asked(answer),
         )
+
+
+def _lost(connection: Connection) -> State:
+    """Return the state of a client whose connection has ended without being asked to."""
+    return State("lost", connection.node, connection.ended.result())
