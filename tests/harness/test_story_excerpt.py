@@ -98,12 +98,16 @@ def test_the_messages_beside_a_lost_one_are_read(tmp_path):
 def test_what_an_administrator_did_with_the_queue_meanwhile_is_read(tmp_path):
     scene = Scene()
     scene.delete(1.0)
+    scene.delete(10.0, f="create")
     scene.delete(11.0)
     scene.add(11.5, 501, "ok", "delete", queue="another", broker="a1")
     scene.send(12.0, 2)
     scene.delete(12.5, f="create")
     scene.deliver(13.0, 2, 1)
+    scene.add(13.05, 502, "invoke", "delete", queue="q")
     scene.disconnect(13.1, 1)
+    scene.add(13.15, 502, "fail", "delete", queue="q")
+    scene.delete(13.2, f="create")
     scene.end(20.0)
     finding = scene.finding("lost")
     read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).excerpt_of(finding)
@@ -112,7 +116,14 @@ def test_what_an_administrator_did_with_the_queue_meanwhile_is_read(tmp_path):
     ]
     assert changes == [
         (f, "q", ns(at_s))
-        for f, at_s in [("delete", 11.0), ("delete", 11.01), ("create", 12.5), ("create", 12.51)]
+        for f, at_s in [
+            ("delete", 11.0),
+            ("delete", 11.01),
+            ("create", 12.5),
+            ("create", 12.51),
+            ("delete", 13.05),
+            ("delete", 13.15),
+        ]
     ]
 
 

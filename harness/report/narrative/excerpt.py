@@ -181,25 +181,28 @@ class ExcerptReader:
         )
 
     def _of_queue(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows in which the finding's queue was made and deleted, near its rows.
+        """Return the rows in which the finding's queue was made and deleted.
 
-        If clients had nothing to do with the finding, these are the last such rows.
+        These are the last ones before the finding's own rows and those among them; if clients had
+        nothing to do with the finding, the last of all.
         """
         file, queue = self._history / parquet.CONTROL, queue_of(finding)
-        times = [row["time"] for row in rows if row["process"] >= 0]
+        own_rows = [row for row in rows if row["process"] >= 0]
+        times = [row["time"] for row in own_rows]
         if not file.is_file() or queue is None:
             return []
-        return _read(
+        changes = _read(
             file,
             lambda table: pc.and_(
                 pc.is_in(table["f"].cast(pa.string()), pa.array(QUEUE_CHANGES)),
                 pc.equal(table["queue"].cast(pa.string()), queue),
             ),
             min(times) - SPANS_NS[1] if times else None,
-            max(times, default=None),
+            max(times) + SPANS_NS[1] if times else None,
             most=READ_MAX if times else -LAST_CHANGES,
             columns=["time", "f", "queue"],
         )
+        return _among_own(changes, own_rows) if own_rows else changes
 
     def _neighbours(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """Return the rows of the messages sent directly before and after a missing message.
@@ -280,6 +283,20 @@ def example_of(finding: Finding) -> Row:
     """Return the first example: queue, group, message, index and key, as far as they are known."""
     examples = finding.details.get("examples") or [{}]
     return dict(examples[0])
+
+
+def _among_own(changes: Sequence[Row], own_rows: Sequence[Row]) -> list[Row]:
+    """Return the last request before other rows with its answer, and the requests among them."""
+    first, last = (pick(row["index"] for row in own_rows) for pick in (min, max))
+    before = [row for row in changes if row["index"] < first][-2:]
+    among = [row for row in changes if first <= row["index"] <= last]
+    latest = {row["process"]: row for row in among}
+    answers: dict[int, Row] = {}
+    for row in changes:
+        request = latest.get(row["process"])
+        if request is not None and request["type"] == "invoke" and row["index"] > last:
+            answers.setdefault(row["process"], row)
+    return [*before, *among, *answers.values()]
 
 
 def queue_of(finding: Finding) -> str | None:
