@@ -106,7 +106,7 @@ class ExcerptReader:
         rows += self._of_control("session", sessions)
         rows += self._of_subscriptions(example, rows)
         rows += self._of_temporaries(rows)
-        rows += self._of_queue(finding, rows)
+        rows += self._queue_changes(finding, rows)
         chosen = _ordered(rows)
         if len(chosen) > ROWS_MAX:  # the first and the last rows
             chosen = [*chosen[: ROWS_MAX // 2], *chosen[-ROWS_MAX // 2 :]]
@@ -180,7 +180,7 @@ class ExcerptReader:
             columns=["time", "f", "queue"],
         )
 
-    def _of_queue(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+    def _queue_changes(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in which the finding's queue was made and deleted.
 
         These are the last ones before the finding's own rows and those among them; if clients had

@@ -209,9 +209,9 @@ def _last_answered(clauses: Clauses, subject: str, answer: str | None) -> str:
     if not changes:
         return f"Clients had been answered that {subject} was {answer}."
     last = max(changes, key=lambda row: int(row["index"]))
-    what = "creation" if last["f"] == "create" else "deletion"
+    noun = "creation" if last["f"] == "create" else "deletion"
     broker = capital(clauses.broker_as_seen(last))
-    return f"{broker} had confirmed the {what} of {subject} at {clauses.at(last)}."
+    return f"{broker} had confirmed the {noun} of {subject} at {clauses.at(last)}."
 
 
 def _counted(number: int, thing: str) -> str:

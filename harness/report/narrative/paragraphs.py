@@ -358,7 +358,7 @@ def _resurrected(clauses: Clauses) -> list[str]:
         return [clauses.sent(clauses.message)]
     deletion = next((row for row in clauses.rows("delete") if row["index"] in clauses.witness), None)
     if deletion is not None:
-        return _of_a_deleted_queue(clauses, deletion, browsed)
+        return _resurrected_by_deletion(clauses, deletion, browsed)
     copies = [row for row in clauses.rows("browse", "ok", clauses.message) if row["index"] in clauses.witness]
     confirmed = clauses.first_row("ack", "ok", clauses.message)
     if confirmed is not None and len(copies) == 1:
@@ -383,18 +383,19 @@ def _resurrected(clauses: Clauses) -> list[str]:
     ]
 
 
-def _of_a_deleted_queue(clauses: Clauses, deletion: Row, shown: Row) -> list[str]:
+def _resurrected_by_deletion(clauses: Clauses, deletion: Row, appearance: Row) -> list[str]:
     """Tell of a message that came back after the deletion of its queue."""
     begun = next(
-        (row for row in clauses.rows("subscribe") if row.get("session") == shown.get("session", -1)), None
+        (row for row in clauses.rows("subscribe") if row.get("session") == appearance.get("session", -1)),
+        None,
     )
     session = "" if begun is None else f"{capital(clauses.names.client(begun))} began at {clauses.at(begun)}."
     return [
         clauses.sent(clauses.message),
         clauses.deletion(deletion),
-        clauses.meanwhile(deletion, shown, "After that"),
+        clauses.meanwhile(deletion, appearance, "After that"),
         session,
-        f"Nevertheless {_appearance(clauses, shown)}.",
+        f"Nevertheless {_appearance(clauses, appearance)}.",
     ]
 
 
