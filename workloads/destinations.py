@@ -236,8 +236,9 @@ class Absences(Churn):
             if there and chance.random() > ALL_AWAY:
                 there = [chance.choice(there)]
             for consumer in there:
-                if consumer in self._stays and consumer.attached.is_set():
-                    await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
+                async with self._moving:
+                    if consumer in self._stays and consumer.attached.is_set():
+                        await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
             await asyncio.sleep(chance.uniform(*AWAY_S))
             for consumer in self._consumers:
                 if consumer not in self._stays:

@@ -237,6 +237,8 @@ class Churn:
         self._consumers = list(consumers)
         self._random = random.Random(seed)
         self._stays: dict[Consumer, asyncio.Task[None]] = {}
+        self._moving = asyncio.Lock()
+        """Held while a consumer leaves: two that let it leave would lose its next stay."""
         self._group: asyncio.TaskGroup | asyncio.AbstractEventLoop
 
     def begin(self, group: asyncio.TaskGroup | asyncio.AbstractEventLoop) -> None:
@@ -253,16 +255,18 @@ class Churn:
             attached = [consumer for consumer in self._consumers if consumer.attached.is_set()]
             if len(attached) > 1:
                 consumer = chance.choice(attached)
-                await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
+                async with self._moving:
+                    await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
                 await asyncio.sleep(chance.uniform(*AWAY_S))
                 self._stays[consumer] = self._group.create_task(consumer.run())
 
     async def renew(self) -> None:
         """Let the consumers that are attached leave and return, with new sessions."""
         for consumer in [*self._stays]:
-            if consumer in self._stays and consumer.attached.is_set():
-                await self._leave(consumer, "disconnect")
-                self._stays[consumer] = self._group.create_task(consumer.run())
+            async with self._moving:
+                if consumer in self._stays and consumer.attached.is_set():
+                    await self._leave(consumer, "disconnect")
+                    self._stays[consumer] = self._group.create_task(consumer.run())
 
     async def end(self) -> None:
         """Let all consumers leave in order."""

@@ -34,6 +34,7 @@ from harness.interface.status import BACKUP, LIVE, SUSPENDED, Server, Status, Ta
 from harness.interface.system import (
     Cautioning,
     Chaining,
+    ChangeRecording,
     Event,
     Fetched,
     Installed,

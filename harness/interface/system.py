@@ -445,6 +445,18 @@ class Chaining(Protocol):
 
 
 @runtime_checkable
+class ChangeRecording(Protocol):
+    """A system whose brokers have a record of changes in common, kept by a master broker."""
+
+    async def record_position(self, admin: Address) -> str | None:
+        """Return how far a broker has the record; None if it has none.
+
+        Brokers with equal positions have the same changes.
+        """
+        ...
+
+
+@runtime_checkable
 class Viewed(Protocol):
     """A system whose brokers report what they believe about the cluster.
 

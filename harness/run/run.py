@@ -220,6 +220,8 @@ class Run:
             await monitor.until(self._settled, self.test.system.patience.settle_s)
             if not views.hopeless(monitor.statuses().values()):
                 left_s = agree_by - asyncio.get_running_loop().time()
+                await views.catch_up(self.test, monitor.roles, left_s)
+                left_s = agree_by - asyncio.get_running_loop().time()
                 await views.recall(self.test, monitor.roles, recorder, left_s)
                 if spec.compare_backups:
                     await views.compare(self.test, monitor.roles, recorder)

@@ -19,7 +19,17 @@ import msgspec
 from checkers.schema import HARNESS
 from checkers.subscriptions import place_of
 from checkers.views import CLIENTS, QUEUE
-from harness.interface import LIVE, Address, Keeping, Mirrored, Mirroring, Recorder, Status, Viewed
+from harness.interface import (
+    LIVE,
+    Address,
+    ChangeRecording,
+    Keeping,
+    Mirrored,
+    Mirroring,
+    Recorder,
+    Status,
+    Viewed,
+)
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
@@ -134,6 +144,31 @@ def _have_queues(held_values: Mapping[str, Mapping[Thing, _HeldValue]], claims: 
         for own_values in held_values.values()
         if (held := own_values.get((DESTINATIONS, queue))) is not None
     )
+
+
+async def catch_up(test: Composition, roles: Callable[[], Mapping[str, str]], patience_s: float) -> None:
+    """Wait until all live brokers have the same changes of the record that they have in common.
+
+    This comes before the drain: what a consumer gets from then on shows what its broker has made of
+    every change. Waits for at most ``patience_s``; without a master broker there is no record.
+    """
+    system = test.system
+    if not isinstance(system, ChangeRecording) or not any(node.master for node in test.nodes):
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    while True:
+        positions = set()
+        for node in test.nodes:
+            if roles().get(node.name) == LIVE:
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        positions.add(await system.record_position(test.admin(node.name)))
+                except (TimeoutError, OSError):
+                    positions.add(node.name)  # no position: it is asked again
+        if len(positions) < 2 or loop.time() >= deadline:
+            return
+        await asyncio.sleep(AGAIN_S)
 
 
 async def recall(

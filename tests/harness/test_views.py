@@ -277,6 +277,39 @@ def test_systems_that_cannot_tell_of_subscriptions_are_not_asked():
     assert cluster.asked == {"a1": 0}
 
 
+class Recorders(Cluster):
+    """Brokers that have a record of changes in common, of which a1 is the master, or nobody is."""
+
+    def __init__(self, master="a1", **positions):
+        super().__init__(**positions)
+        for node in self.nodes:
+            node.master = node.name == master
+
+    record_position = Cluster.views
+
+
+def caught_up(cluster, patience_s=LONG_S, roles=None):
+    """Return how often each broker was asked before the wait was over."""
+    roles = roles or dict.fromkeys(cluster.answers, "live")
+    asyncio.run(views.catch_up(cluster, lambda: roles, patience_s))
+    return cluster.asked
+
+
+def test_a_member_that_is_behind_the_record_is_waited_for():
+    assert caught_up(Recorders(a1=["r 7"], b1=["r 7"])) == {"a1": 1, "b1": 1}
+    assert caught_up(Recorders(a1=["r 7"], b1=["r 5", OSError("busy"), "r 7"])) == {"a1": 3, "b1": 3}
+
+
+def test_a_member_that_stays_behind_is_waited_for_as_long_as_it_may_take():
+    assert caught_up(Recorders(a1=["r 7"], b1=["r 5"]), OVER_S) == {"a1": 1, "b1": 1}
+
+
+def test_only_live_brokers_of_a_cluster_with_a_master_are_asked_for_the_record():
+    roles = {"a1": "live", "b1": "suspended"}
+    assert caught_up(Recorders(a1=["r 7"], b1=["r 5"]), roles=roles) == {"a1": 1, "b1": 0}
+    assert caught_up(Recorders(None, a1=[None], b1=["r 5"])) == {"a1": 0, "b1": 0}
+
+
 class Mirrors(Keepers):
     """Pairs of which live and backup say what they hold."""
 

@@ -13,7 +13,7 @@ from stomp_doubles import BOUND_S, UNREACHABLE, Server, in_loop, make_context, s
 import workloads.registry
 from harness.interface import InfrastructureError, UsageError
 from stomp_protocol.frames import Frame
-from workloads import load
+from workloads import destinations, load
 from workloads.payload import PRODUCER_SHIFT, Payload, encode
 from workloads.placement import pairs_of, seats
 
@@ -419,6 +419,41 @@ async def test_the_only_consumer_that_is_attached_does_not_leave():
             assert left == []
             await churn.end()
     assert left == ["unsubscribe"] * 2
+
+
+@in_loop
+async def test_consumers_that_are_renewed_while_they_leave_all_leave_in_the_end():
+    class Guest:
+        def __init__(self):
+            self.attached = asyncio.Event()
+            self.stays = 0
+
+        async def run(self):
+            self.stays += 1
+            self.attached.set()
+            await asyncio.Event().wait()
+
+        async def leave(self, style):
+            self.attached.clear()
+            await asyncio.sleep(0.002)
+            self.attached.set()  # its connection was lost and made again meanwhile
+            await asyncio.sleep(0.002)
+
+    guests = [Guest(), Guest()]
+    churn = destinations.Absences(guests, 1)
+    with (
+        shortened(destinations, "PRESENT_S", (0.001, 0.002)),
+        shortened(destinations, "AWAY_S", (0.001, 0.002)),
+    ):
+        async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+            churn.begin(group)
+            churning = group.create_task(churn.run())
+            while sum(guest.stays for guest in guests) < 100:
+                await churn.renew()
+                await asyncio.sleep(0.001)
+            churning.cancel()
+            await asyncio.wait([churning])
+            await churn.end()
 
 
 @in_loop

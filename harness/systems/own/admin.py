@@ -52,6 +52,11 @@ class AdminClients:
             details=answer,
         )
 
+    async def record_position(self, admin: Address) -> str | None:
+        """Return the latest change of the record that a broker has; None if it has no record."""
+        record = (await self.status(admin)).details.get("change-record")
+        return None if record is None else f"{record['incarnation']} {record['sequence']}"
+
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Return every message in every store, over a new connection, since that may take long."""
         answer = await self.administer(admin, "browse", {})
