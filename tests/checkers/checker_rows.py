@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import zlib
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any, Self
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import share
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -163,13 +165,79 @@ def ways_of(rows: Sequence[Row]) -> list[str]:
 def agreed(directory: Path, rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
     """What the reference finds.
 
-    Columns must find the same, in files that are read whole or in slices.
+    Columns must find the same: at once, in files, if the history is read both ways; else later, in
+    one go with the histories of other tests (``differences``).
     """
     directory.mkdir(exist_ok=True)
     found = set(reference.find(rows, options))
-    for way in ways_of(rows):
+    ways = ways_of(rows)
+    if len(ways) < len(WAYS):
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").removesuffix(" (call)")
+        waiting.append(Waiting(test, [dict(row) for row in rows], options, ways[0], frozenset(found)))
+        return found
+    for way in ways:
         assert file_instances(directory / way, rows, options, slice_rows=WAYS[way]) == found, way
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """A history that the reference has judged, and the columns have not."""
+
+    test: str
+    rows: list[Row]
+    options: CheckOptions
+    way: str
+    found: frozenset[Instance]
+
+    @property
+    def batch(self) -> tuple[str, str]:
+        """What is the same for all histories that are judged in one go."""
+        return repr(self.options), self.way
+
+
+waiting: list[Waiting] = []
+"""Of this process; ``conftest.py`` has them judged."""
+PARTS = 5
+WAITING_MOST = 200
+"""So many histories wait at most: judging one alone takes as long as judging dozens."""
+
+
+def differences() -> list[str]:
+    """Judge all histories that wait; return a line for each of which columns say something else."""
+    batches: dict[tuple[str, str], list[Waiting]] = {}
+    for one in waiting:
+        batches.setdefault(one.batch, []).append(one)
+    waiting.clear()
+    return [line for batch in batches.values() for line in differences_of(batch)]
+
+
+def differences_of(batch: Sequence[Waiting]) -> list[str]:
+    """As the campaign judges them, with about as many parts as a history has groups.
+
+    If a rule crashes, each history is judged alone, to tell with which.
+    """
+    from bench.agreement import on_columns  # it imports tests, which import this module
+
+    way = batch[0].way
+    slices = 1 if way == "whole" else SLICES_MOST
+    try:
+        by_columns = on_columns([one.rows for one in batch], batch[0].options, slices, parts=PARTS)
+    except Exception as error:
+        alone = [line for one in batch for line in differences_of([one])] if len(batch) > 1 else []
+        return alone or [f"{', '.join(one.test for one in batch)} ({way}): columns did not judge it: {error}"]
+    return [
+        f"{one.test} ({way}): columns alone find {sorted(map(str, found - one.found))}, "
+        f"the reference alone {sorted(map(str, one.found - found))}"
+        for one, found in zip(batch, by_columns, strict=True)
+        if found != one.found
+    ]
+
+
+def judge_those_that_wait() -> None:
+    """Fail if columns say something else of a history that waits."""
+    if lines := differences():
+        pytest.fail("\n".join(lines), pytrace=False)
 
 
 def found_in(case: judge.Examination, run: int) -> set[Instance]:

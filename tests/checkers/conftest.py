@@ -23,3 +23,17 @@ def spark() -> Iterator[SparkSession]:
     started = session.start("local[2]", hurried=True)
     yield started
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _judged_in_the_end() -> Iterator[None]:
+    """At the end of the session, judge on columns the histories that still wait for that."""
+    yield
+    checker_rows.judge_those_that_wait()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Judge on columns the histories that wait for that, whenever there are many."""
+    if len(checker_rows.waiting) >= checker_rows.WAITING_MOST:
+        checker_rows.judge_those_that_wait()

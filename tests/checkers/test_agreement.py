@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections import Counter
 
 import checker_rows
@@ -61,6 +63,60 @@ def test_a_history_that_somebody_wrote_is_read_both_ways_in_one_share_of_six(mon
         ways.append(checker_rows.ways_of(rows))
     assert sorted(map(len, ways)) == [1, 1, 1, 1, 1, 2, 2]
     assert ways[-1] == ["whole", "sliced"]
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """The histories that wait for columns, of this test alone."""
+    monkeypatch.setattr(checker_rows, "waiting", [])
+    return checker_rows.waiting
+
+
+def delivered_unsent(monkeypatch, tmp_path, count):
+    """Have histories with a phantom agreed on whose turn to be read both ways it is not."""
+    for message in range(count):
+        rows = [checker_rows.o(0, 1, "ok", "deliver", message, session=1)]
+        for tried in share.SHARES[:2]:
+            monkeypatch.setattr(checker_rows, "tried", tried)
+            if len(checker_rows.ways_of(rows)) == 1:
+                found = checker_rows.agreed(tmp_path, rows, PATIENT)
+                assert {one.name for one in found} == {"phantom"}
+                break
+
+
+def test_a_history_is_read_at_once_or_waits_for_columns(monkeypatch, tmp_path, waiting):
+    rows = [checker_rows.o(0, 1, "invoke", "send", 1)]
+    for tried in share.SHARES:
+        monkeypatch.setattr(checker_rows, "tried", tried)
+        checker_rows.agreed(tmp_path, rows, PATIENT)
+    assert len(waiting) == len(share.SHARES) - 1
+    assert {one.test.rpartition("::")[2] for one in waiting} == {
+        "test_a_history_is_read_at_once_or_waits_for_columns"
+    }
+    assert checker_rows.differences() == waiting == []
+
+
+def test_columns_that_say_something_else_of_one_history_that_waited_are_told(monkeypatch, tmp_path, waiting):
+    delivered_unsent(monkeypatch, tmp_path, 3)
+    waiting[1] = dataclasses.replace(waiting[1], test="the second", found=frozenset())
+    with pytest.raises(pytest.fail.Exception) as told:
+        checker_rows.judge_those_that_wait()
+    assert str(told.value).count("\n") == 0
+    assert re.match(r"the second \((whole|sliced)\): columns alone find \[.*'phantom'", str(told.value))
+
+
+def test_a_rule_that_crashes_with_one_history_that_waited_is_told(monkeypatch, tmp_path, waiting):
+    delivered_unsent(monkeypatch, tmp_path, 3)
+    waiting[:] = [dataclasses.replace(one, test=f"of {n}", way="whole") for n, one in enumerate(waiting)]
+
+    def crashing(histories, *rest, **names):
+        if any(row["message"] == 2 for rows in histories for row in rows):
+            raise RuntimeError("a rule failed")
+        return on_columns(histories, *rest, **names)
+
+    monkeypatch.setattr("bench.agreement.on_columns", crashing)
+    (line,) = checker_rows.differences()
+    assert line.startswith("of 2 (whole): columns did not judge it")
 
 
 def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
