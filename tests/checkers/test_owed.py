@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checker_rows import Row, file_instances, finished, o, phase
+from checker_rows import Row, agreed, finished, o, phase
 from test_fates import left
 from test_findings import answer, deliver, end, gone, role, send, takeover
 
@@ -200,13 +200,11 @@ UNKNOWN_OUTCOME: dict[str, tuple[list[Row], Promises, set[tuple[str, str | None]
 
 
 def found(rows: list[Row], promises: Promises, directory: Path | None = None) -> set[tuple[str, str | None]]:
-    """What the reference finds, and the columns, too, in a directory of their own."""
+    """What the reference finds; given a directory, the columns must find the same."""
     rows = sorted(rows, key=lambda row: row["index"])
     options = CheckOptions(broker=promises)
-    by_reference = set(reference.find(rows, options))
-    if directory is not None:
-        assert file_instances(directory / "history", rows, options) == by_reference
-    return {(one.name, one.key) for one in by_reference}
+    instances = reference.find(rows, options) if directory is None else agreed(directory, rows, options)
+    return {(one.name, one.key) for one in instances}
 
 
 @pytest.mark.parametrize("name", UNKNOWN_OUTCOME)
