@@ -82,16 +82,54 @@ def test_six_commits_in_a_row_try_all_mutants(commit):
     assert seen == set(share.SHARES)
 
 
-def test_where_commits_cannot_be_counted_all_are_tried(commit, tmp_path, monkeypatch):
+@pytest.fixture
+def shallow(commit, tmp_path):
+    """Clones the newest commit alone, and returns the directory."""
+
+    def clone(name):
+        source = f"file://{tmp_path}"
+        subprocess.run(["git", "clone", "-q", "--depth", "1", source, str(tmp_path / name)], check=True)
+        return tmp_path / name
+
+    return clone
+
+
+def test_where_commits_cannot_be_counted_ci_tries_all(commit, shallow, tmp_path, monkeypatch):
+    monkeypatch.setenv("CI", "true")
     assert share.of_commit() == share.ALL, "no commit yet"
     commit()
     commit()
-    subprocess.run(
-        ["git", "clone", "-q", "--depth", "1", f"file://{tmp_path}", str(tmp_path / "shallow")],
-        check=True,
-    )
     assert share.of_commit() != share.ALL
-    monkeypatch.setattr(share, "ROOT", tmp_path / "shallow")
+    monkeypatch.setattr(share, "ROOT", shallow("clone"))
     assert share.of_commit() == share.ALL
     monkeypatch.setenv("PATH", str(tmp_path))
     assert share.of_commit() == share.ALL, "no git"
+
+
+def test_where_commits_cannot_be_counted_others_try_the_share_of_the_commit(
+    commit, shallow, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CI", "")
+    seen = set()
+    for number in range(30):
+        commit()
+        with monkeypatch.context() as patch:
+            patch.setattr(share, "ROOT", shallow(f"clone{number}"))
+            seen.add(share.of_commit())
+            assert share.of_commit() in seen, "the same for the same commit"
+        if len(seen) > 1:
+            break
+    assert share.ALL not in seen
+    assert len(seen) > 1, "another commit has another share in the end"
+
+
+def test_an_unpacked_archive_has_the_share_of_its_version(tmp_path, monkeypatch):
+    monkeypatch.setenv("CI", "")
+    monkeypatch.setattr(share, "ROOT", tmp_path)
+    seen = set()
+    for version in ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "1.0.0"):
+        monkeypatch.setattr(share, "__version__", version)
+        seen.add(share.of_commit())
+        assert share.of_commit() in seen
+    assert share.ALL not in seen
+    assert len(seen) > 1
