@@ -4,7 +4,6 @@ In every process, whatever its hash seed, through every way to run a test.
 """
 
 import contextlib
-import functools
 import gc
 import itertools
 import json
@@ -82,16 +81,31 @@ def elsewhere(pytestconfig):
     process.end()
 
 
+class Simulated:
+    """What came of scenarios and of everything with seed 1, each simulated once if it can be."""
+
+    def __init__(self):
+        self._runs = {}
+
+    def __call__(self, identifier):
+        """A run, judged."""
+        if identifier not in self._runs:
+            self._runs[identifier] = self._simulate(identifier)
+        return self._runs[identifier]
+
+    def digests_of(self, identifier):
+        """[of its history, of its trace]: the verdict, which takes long, does not change them."""
+        run = self._runs.get(identifier) or self._simulate(identifier, judge=False)
+        return [run.digest, run.trace_digest]
+
+    def _simulate(self, identifier, **options):
+        spec, schedule = plan_of(identifier)
+        return simulate(msgspec.structs.replace(spec, seed=1), schedule, **options)
+
+
 @pytest.fixture(scope="module")
 def simulated_once():
-    """What came of a scenario or of everything with seed 1, judged."""
-
-    @functools.cache
-    def run_of(identifier):
-        spec, schedule = plan_of(identifier)
-        return simulate(msgspec.structs.replace(spec, seed=1), schedule)
-
-    return run_of
+    return Simulated()
 
 
 def first_difference(ours, theirs):
@@ -184,20 +198,6 @@ def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once, s
 
 
 @pytest.mark.slow
-def test_the_history_is_the_same_in_another_process_with_another_hash_seed(retold, simulated_once, elsewhere):
-    run = simulated_once(retold)
-    if [run.digest, run.trace_digest] != elsewhere.digests_of(retold):
-        texts = [output(start(1, hash_seed, "--rows", retold)) for hash_seed in (1, 2)]
-        pytest.fail(f"{retold} is not decided by its seed:\n{first_difference(*texts)}")
-
-
-def test_two_scenarios_with_one_history_are_told_apart(tmp_path):
-    assert first_with(tmp_path, "aa", "RP1") == first_with(tmp_path, "aa", "RP1") == "RP1"
-    assert first_with(tmp_path, "aa", "RP2") == "RP1"
-    assert first_with(tmp_path, "bb", "RP2") == "RP2"
-
-
-@pytest.mark.slow
 def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
     spec, schedule = plan_of(EVERYTHING)
     run = simulated_once(EVERYTHING)
@@ -209,6 +209,19 @@ def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
         fault.kind for fault in schedule.faults
     }
     assert run.virtual_s > spec.time_limit_s
+
+
+@pytest.mark.slow
+def test_the_history_is_the_same_in_another_process_with_another_hash_seed(retold, simulated_once, elsewhere):
+    if simulated_once.digests_of(retold) != elsewhere.digests_of(retold):
+        texts = [output(start(1, hash_seed, "--rows", retold)) for hash_seed in (1, 2)]
+        pytest.fail(f"{retold} is not decided by its seed:\n{first_difference(*texts)}")
+
+
+def test_two_scenarios_with_one_history_are_told_apart(tmp_path):
+    assert first_with(tmp_path, "aa", "RP1") == first_with(tmp_path, "aa", "RP1") == "RP1"
+    assert first_with(tmp_path, "aa", "RP2") == "RP1"
+    assert first_with(tmp_path, "bb", "RP2") == "RP2"
 
 
 @pytest.mark.slow
