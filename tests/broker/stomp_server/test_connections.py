@@ -240,12 +240,12 @@ def test_who_asks_for_receipts_and_reads_none_is_read_no_more_until_he_does(shar
         raw.subscribe(queue, "client")
         raw.socket.recv(1, socket.MSG_PEEK)  # it has begun
     asked = 1000
-    wire = b""
+    pieces = []
     for number in range(asked):
         begin = f"BEGIN\ntransaction:{number}\nreceipt:{number:07}{'x' * 8000}\n\n\0"
-        frame = f"{begin}ABORT\ntransaction:{number}\n\n\0"
-        wire += raw.protocol.send(BytesMessage(frame.encode())) if way == "by WebSocket" else frame.encode()
-    wire *= 4 if way == "plain" else 3
+        frame = f"{begin}ABORT\ntransaction:{number}\n\n\0".encode()
+        pieces.append(raw.protocol.send(BytesMessage(frame)) if way == "by WebSocket" else frame)
+    wire = b"".join(pieces) * (4 if way == "plain" else 3)
     before = _resident(shared)
     sent = 0
     network.settimeout(1)
