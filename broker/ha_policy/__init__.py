@@ -9,8 +9,6 @@ milliseconds. A new policy is a module here and a field of ``HaPolicySection``.
 
 from __future__ import annotations
 
-import msgspec
-
 from broker.ha_policy.conventional import ConventionalSection
 from broker.ha_policy.database_store import DatabaseStoreSection
 from broker.ha_policy.ha_database import HaDatabaseSection
@@ -83,8 +81,6 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         return (self.chosen or PolicySection()).problem(cluster, database)
 
     def _tables(self) -> dict[str, PolicySection]:
-        return {
-            field.encode_name: section
-            for field in msgspec.structs.fields(type(self))
-            if (section := getattr(self, field.name)) is not None
-        }
+        # msgspec.structs.fields evaluates all annotations anew; a search draws thousands of plans.
+        names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+        return {key: section for key, name in names if (section := getattr(self, name)) is not None}
