@@ -198,9 +198,9 @@ class Waiting:
 
 waiting: list[Waiting] = []
 """Of this process; ``conftest.py`` has them judged."""
-PARTS = 5
-WAITING_MOST = 200
-"""So many histories wait at most: judging one alone takes as long as judging dozens."""
+PARTS = 3
+WAITING_MOST = 1000
+"""So many histories wait at most: the more of them have the same options, the less each takes."""
 
 
 def differences() -> list[str]:
@@ -213,7 +213,7 @@ def differences() -> list[str]:
 
 
 def differences_of(batch: Sequence[Waiting]) -> list[str]:
-    """As the campaign judges them, with about as many parts as a history has groups.
+    """As the campaign judges them, in several parts, so that proofs must come from others.
 
     If a rule crashes, each history is judged alone, to tell with which.
     """
