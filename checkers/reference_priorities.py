@@ -6,7 +6,7 @@ It compares every pair of messages of one producer that were first delivered in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
 from checkers.reference_asked import is_delayed, priority
@@ -28,14 +28,17 @@ def inversions(
         return
     unheard = {r.get("queue") for r in history.rows if r["f"] == "receive"}
     counted = [m for m in messages if m.queue not in unheard and _counts(m)]
+    comparable: dict[tuple[Any, ...], list[PlainMessage]] = {}
+    for m in counted:
+        comparable.setdefault(_place(m), []).append(m)
     for late in counted:
         stored = _stored(late)
         if stored is None:
             continue
         overtook = [
             (chosen, m.id)
-            for m in counted
-            if _are_comparable(m, late) and _at(m) < _at(late) and _priority(m) < _priority(late)
+            for m in comparable[_place(late)]
+            if _at(m) < _at(late) and _priority(m) < _priority(late)
             if (chosen := _chosen(history, m, options)) > stored
         ]
         if overtook:
@@ -52,10 +55,9 @@ def _counts(m: PlainMessage) -> bool:
     return fresh and bool(m.sends[0]["index"] < first["index"])
 
 
-def _are_comparable(message: PlainMessage, other: PlainMessage) -> bool:
-    """Return whether two messages are of one producer and queue, and first went to one session."""
-    keys = [(m.queue, m.producer, m.deliveries[0]["session"]) for m in (message, other)]
-    return keys[0] == keys[1]
+def _place(m: PlainMessage) -> tuple[Any, ...]:
+    """Return the queue, producer and first session of a message; only equal ones are comparable."""
+    return m.queue, m.producer, m.deliveries[0]["session"]
 
 
 def _priority(m: PlainMessage) -> int:
