@@ -206,7 +206,7 @@ async def journey(plan, lost=(None, None)):
     return first, second
 
 
-@settings(max_examples=60 * factor(), deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=20 * factor(), deadline=None, suppress_health_check=CHECKS)
 @given(st.lists(sends(), min_size=1, max_size=6))
 def test_each_message_arrives_once_as_it_was_over_two_hops_whatever_answer_is_lost(plan):
     with pytest.MonkeyPatch.context() as patch:
