@@ -197,10 +197,8 @@ class Waiting:
 
 
 waiting: list[Waiting] = []
-"""Of this process; ``conftest.py`` has them judged."""
+"""Of this process; ``conftest.py`` has them judged when its session ends."""
 PARTS = 3
-WAITING_MOST = 1000
-"""So many histories wait at most: the more of them have the same options, the less each takes."""
 
 
 def differences() -> list[str]:

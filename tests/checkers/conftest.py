@@ -30,10 +30,3 @@ def _judged_in_the_end() -> Iterator[None]:
     """At the end of the session, judge on columns the histories that still wait for that."""
     yield
     checker_rows.judge_those_that_wait()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Judge on columns the histories that wait for that, whenever there are many."""
-    if len(checker_rows.waiting) >= checker_rows.WAITING_MOST:
-        checker_rows.judge_those_that_wait()

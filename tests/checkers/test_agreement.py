@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import checker_rows
@@ -117,6 +120,33 @@ def test_a_rule_that_crashes_with_one_history_that_waited_is_told(monkeypatch, t
     monkeypatch.setattr("bench.agreement.on_columns", crashing)
     (line,) = checker_rows.differences()
     assert line.startswith("of 2 (whole): columns did not judge it")
+
+
+BLIND = """
+def pytest_collection_finish():
+    import bench.agreement
+
+    bench.agreement.on_columns = lambda histories, *_, **__: [set() for _ in histories]
+"""
+
+
+@pytest.mark.slow
+def test_a_session_of_tests_ends_with_an_error_if_columns_say_something_else_of_what_waited(tmp_path):
+    (tmp_path / "blind.py").write_text(BLIND)
+    command = [sys.executable, "-m", "pytest", "-q", "-pblind", "-pno:cacheprovider", "--share=2/6"]
+    path = os.pathsep.join([str(tmp_path), str(share.ROOT)])
+    done = subprocess.run(
+        [*command, "tests/checkers/test_order.py"],
+        cwd=share.ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "1 error" in done.stdout
+    assert "tests/checkers/test_order.py::test_both_implementations_say_so[" in done.stdout
+    assert "columns alone find [], the reference alone [" in done.stdout
 
 
 def test_who_still_asks_for_a_message_when_the_history_ends_may_have_got_one():
