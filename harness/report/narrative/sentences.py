@@ -34,7 +34,7 @@ _IMPORTED_PHASES: Final = {
 }
 """The phases of a history of another harness that ends with empty queues."""
 _ERROR_MAX: Final = 160
-_NODE_ID: Final = re.compile("[0-9a-f-]{16,}")
+_NODE_ID: Final = re.compile("(?=.*[0-9])[0-9a-f-]{9,}")
 _ROLES: Final = {
     "live": "serves clients",
     "backup": "copies its live broker",
