@@ -42,7 +42,7 @@ def findings(rows):
 @pytest.mark.slow
 def test_a_certificate_alone_shows_its_finding_again():
     shown: Counter[tuple[str, str]] = Counter()
-    for seed in [seed for seed in (*range(500), 1812, 3521) if seed % 4 != 1]:
+    for seed in [seed for seed in (*range(500), 562, 662) if seed % 4 != 1]:
         rows = history(seed).rows
         whole = {one for one in by_reference(rows, OPTIONS) if one.name in OF_SEVERAL}
         for finding in findings(rows) if whole else ():
