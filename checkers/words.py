@@ -248,9 +248,16 @@ class _Fields:
         return f"and had been given back by session {session}, which got it at {moment}"
 
     def taken(self) -> str:
-        """Say which broker acknowledged the send and when, or that its outcome is unknown."""
+        """Say which broker acknowledged the send and when, or that its outcome is unknown.
+
+        In a transaction it may be the commit alone that was acknowledged.
+        """
         if self._i.key == NOT_COPIED:
             return " with unknown outcome"
+        commits = [row for row in self._rows if (row["f"], row["type"]) == ("commit", "ok")]
+        if commits and not self._row("send", "ok"):
+            by, at = commits[0].get("broker", "a broker"), seconds(commits[0]["time"])
+            return f" in transaction {commits[0].get('transaction')} and committed by {by} at {at}"
         return f" and acknowledged by {self.sent_by()} at {self.sent_at()}"
 
     def later(self) -> str:

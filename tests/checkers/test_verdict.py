@@ -189,6 +189,18 @@ def test_a_lost_message_is_told_by_its_broker_place_and_time(tmp_path):
     assert "the middle of its group" in finding.sentence
 
 
+def test_a_lost_message_of_which_only_the_commit_was_answered_is_told_by_that(tmp_path):
+    of = {"digest": 1, "producer": 1, "sequence": 0, "group": "g", "queue": "q"}
+    rows = [
+        o(0, 1, "invoke", "send", 1, transaction=7, **of),
+        o(1, 1, "invoke", "commit", transaction=7),
+        o(2, 1, "ok", "commit", transaction=7, broker="b1"),
+        *finished(90, read=("a1", "b1")),
+    ]
+    sentence = named(judge(tmp_path, rows))["lost"].sentence
+    assert "sent at 0.000 s in transaction 7 and committed by b1 at 0.002 s, was never delivered" in sentence
+
+
 @pytest.mark.parametrize(("lost", "position"), [([1], "prefix"), ([3], "tail"), ([1, 2, 3], "whole")])
 def test_where_in_its_group_a_message_was_lost(tmp_path, lost, position):
     rows = [row for m in (1, 2, 3) for row in send(m * 4, m)]
