@@ -1409,6 +1409,22 @@ def test_only_the_id_of_a_node_is_shortened(key, words):
     assert thing("members", key) == words
 
 
+def test_what_happened_between_two_deliveries_is_told_between_them():
+    scene = Scene()
+    scene.subscribe(0.5, 1)
+    scene.send(1.0, 3)
+    scene.fault(1.05, "pause", nodes=["a2"])
+    scene.deliver(1.1, 3, 1)
+    scene.fault(1.15, "slow", nodes=["a1"])
+    scene.subscribe(1.2, 2)
+    scene.deliver(1.3, 3, 2, count=2)
+    scene.ack(1.4, 3, 1)
+    scene.ack(1.5, 3, 2)
+    text = paragraphs.paragraph(scene.story("double-delivery"))
+    told = ["Before that: pause of a1 began", "to session 1", "In between: slow of a1 began", "to session 2"]
+    assert [text.find(words) for words in told] == sorted({text.find(words) for words in told} - {-1})
+
+
 def test_a_fault_that_found_no_target_is_never_in_force():
     scene = Scene()
     about = {"label": "pause-1", "target": "live", "nodes": [], "links": []}

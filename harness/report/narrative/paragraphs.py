@@ -528,8 +528,9 @@ def _held_twice(clauses: Clauses) -> list[str]:
         return _deliveries(clauses)
     return [
         *(clauses.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))),
-        clauses.led_to(late["time"], "Before that"),
+        clauses.led_to(early["time"], "Before that"),
         f"{capital(clauses.delivered(early))}.",
+        clauses.meanwhile(early, late),
         f"Then {clauses.delivered(late)}{clauses.force(late['time'])}.",
         _still_held(clauses, early, late),
     ]
