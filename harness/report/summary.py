@@ -34,7 +34,7 @@ _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
 _WITNESS_ROWS: Final = 4
 STORY_CHARACTERS: Final = 900
-"""The maximum length of a printed story; a longer one is only in the report."""
+"""The maximum length of a printed story; of a longer one, a line names the report."""
 
 _ALWAYS_NAMED: Final = ("policy", "nemeses")
 """The fields that a line names though they have their default, because a reader looks for them."""
@@ -220,8 +220,9 @@ def _evidence(
     else:
         yield f"Findings (promised: {promises}): none"
     yield ""
-    if 0 < len(story) <= STORY_CHARACTERS:
-        yield f"Story    {' '.join(story.split())}"
+    if story:
+        is_short = len(story) <= STORY_CHARACTERS
+        yield f"Story    {' '.join(story.split()) if is_short else 'too long to print here: see the report'}"
         yield ""
     yield from _faults(verdict.statistics.faults)
     yield from _figures(verdict.statistics, judged_s)

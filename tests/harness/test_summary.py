@@ -119,8 +119,9 @@ def test_the_first_finding_is_told_where_it_fits_and_left_to_the_report_where_it
     assert text[begin].startswith("Story    Producer 1 sent it. Producer 1")
     assert text[begin + 1] == ""
     assert begin < next(number for number, line in enumerate(text) if line.startswith("Faults "))
-    for story in ("", "Producer 1 sent it. " * 50):
-        assert "\nStory " not in summary.text(SPEC, STORE, verdict, story=story)
+    long = summary.text(SPEC, STORE, verdict, story="Producer 1 sent it. " * 50)
+    assert "\nStory    too long to print here: see the report\n" in long
+    assert "\nStory " not in summary.text(SPEC, STORE, verdict)
 
 
 def test_where_clients_were_is_told_unless_they_were_everywhere():
